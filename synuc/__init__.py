@@ -1,0 +1,1 @@
+"""SynUC's method: constraint-guided synthesis of user-side conflicts. Pure Python, no I/O."""
