@@ -71,13 +71,9 @@ class OpenAIEngine(Section):
     )
     max_in_flight: int = Field(64, ge=1, description="calls in flight over all workers of the run")
     timeout_s: float = Field(120.0, gt=0, description="of one call")
-    give_up_after_s: float = Field(
-        120.0, ge=0, description="how long one call is retried while the endpoint fails"
-    )
+    give_up_after_s: float = Field(120.0, ge=0, description="how long one call is retried while the endpoint fails")
     per_request_seed: bool = True
-    extra_body: dict[str, Any] = Field(
-        {}, description="fields added to every request, e.g. to turn thinking off"
-    )
+    extra_body: dict[str, Any] = Field({}, description="fields added to every request, e.g. to turn thinking off")
     price: Price = Price()
 
 
@@ -101,42 +97,28 @@ class Method(Section):
     """Everything that decides what a sample looks like (paper, section 4.1)."""
 
     labels: tuple[Label, ...] = (Label.ND, Label.ER, Label.IC)
-    alpha: float = Field(
-        0.10, ge=0, le=1, description="share of eligible dialogues that also give an ND sample"
-    )
+    alpha: float = Field(0.10, ge=0, le=1, description="share of eligible dialogues that also give an ND sample")
     tau: int = Field(80, ge=0, le=100, description="least confidence q of an accepted sample")
     k: int = Field(3, ge=1, description="trajectories kept in R+ and in R- of a schema")
-    update_threshold: int = Field(
-        10, ge=1, description="trajectories in a schema's buffer that trigger an update"
-    )
+    update_threshold: int = Field(10, ge=1, description="trajectories in a schema's buffer that trigger an update")
     retrieval: Literal["llm"] = "llm"
     seed: int = Field(0, description="randomness of routing and sampling")
     generator_temperature: float = Field(0.7, ge=0, le=2)
     verifier_temperature: float = Field(0.0, ge=0, le=2)
     task_filter: bool = Field(True, description="ablation: off sends every dialogue to ER and IC")
-    memory: bool = Field(
-        True, description="ablation: off generates the pair directly, without schemas and repository"
-    )
+    memory: bool = Field(True, description="ablation: off generates the pair directly, without schemas and repository")
     trajectory_update: bool = Field(True, description="ablation: off keeps the repositories empty")
     confidence_filter: bool = Field(True, description="ablation: off accepts whatever the confidence")
-    constraint_verifier: bool = Field(
-        True, description="ablation: off checks the final sample with one direct call"
-    )
-    parse_attempts: int = Field(
-        3, ge=1, description="times a call is asked before its answer counts as unparseable"
-    )
+    constraint_verifier: bool = Field(True, description="ablation: off checks the final sample with one direct call")
+    parse_attempts: int = Field(3, ge=1, description="times a call is asked before its answer counts as unparseable")
 
 
 class Cluster(Section):
     """Where and how wide a run is."""
 
     address: str | None = Field(None, description="Ray address; none: RAY_ADDRESS if set, else this machine")
-    workers: int | None = Field(
-        None, ge=1, description="synthesis actors; none: as many as the resources allow"
-    )
-    dialogues_in_flight: int | None = Field(
-        None, ge=1, description="per worker; none: enough to fill the engine"
-    )
+    workers: int | None = Field(None, ge=1, description="synthesis actors; none: as many as the resources allow")
+    dialogues_in_flight: int | None = Field(None, ge=1, description="per worker; none: enough to fill the engine")
     lease_s: float = Field(600.0, gt=0, description="how long a worker may take for one memory update")
 
 
@@ -163,8 +145,7 @@ def method_snapshot(config: RunConfig, prompts_version: str) -> dict[str, Any]:
         "seeds": config.seeds.model_dump(mode="json"),
         "method": config.method.model_dump(mode="json"),
         "engines": {
-            role: {key: engine.get(key) for key in METHOD_FIELDS_OF_ENGINE}
-            for role, engine in engines.items()
+            role: {key: engine.get(key) for key in METHOD_FIELDS_OF_ENGINE} for role, engine in engines.items()
         },
         "prompts": prompts_version,
     }
@@ -248,9 +229,7 @@ def _explain(error: ValidationError, came_from: Mapping[tuple[str, ...], str]) -
     lines = []
     for item in error.errors():
         path = tuple(str(part) for part in item["loc"] if part not in ("vllm", "openai"))
-        where = next(
-            (came_from[path[:n]] for n in range(len(path), 0, -1) if path[:n] in came_from), "the config"
-        )
+        where = next((came_from[path[:n]] for n in range(len(path), 0, -1) if path[:n] in came_from), "the config")
         line = f"{where}: {'.'.join(path)}: {item['msg']}"
         if item["type"] == "extra_forbidden":
             near = difflib.get_close_matches(".".join(path), list(_valid_keys(RunConfig)), n=1, cutoff=0.3)
@@ -270,9 +249,7 @@ def _valid_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
         options = [info.annotation, *get_args(info.annotation)]
         if name == "roles":
             for role in get_args(Role):
-                yield from (
-                    f"{key}.{role}.{rest}" for rest in {*VllmEngine.model_fields, *OpenAIEngine.model_fields}
-                )
+                yield from (f"{key}.{role}.{rest}" for rest in {*VllmEngine.model_fields, *OpenAIEngine.model_fields})
             continue
         for option in options:
             if isinstance(option, type) and issubclass(option, BaseModel):

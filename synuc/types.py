@@ -18,7 +18,7 @@ class Label(StrEnum):
     IC = "IC"
 
     @property
-    def title(self) -> str:
+    def words(self) -> str:
         """The label as a detector writes it, e.g. `Implicit Conflict`."""
         return {"ND": "Normal Dialogue", "ER": "Explicit Revision", "IC": "Implicit Conflict"}[self.value]
 
@@ -108,6 +108,18 @@ class Constraint(Frozen):
         return f"{self.dimension}: {self.value}"
 
 
+class NewConstraint(Frozen):
+    """A constraint that a follow-up brings in. `evidence`: the words that state it, or that it is inferred from."""
+
+    type: ConstraintType
+    dimension: str
+    value: str
+    evidence: str
+
+    def __str__(self) -> str:
+        return f"{self.dimension}: {self.value}"
+
+
 @dataclass(frozen=True)
 class LLMRequest:
     """One call that a program asks for. `reply` is the pydantic model of the answer; its JSON schema bounds decoding.
@@ -134,7 +146,7 @@ class CallFailed(Exception):
 
 
 def clean(text: str) -> str:
-    """Text that every encoder, Parquet file and tokenizer takes: no NUL, no lone surrogates, NFC, one kind of newline."""
+    """Text that every encoder, file and tokenizer takes: no NUL, no lone surrogates, NFC, one kind of newline."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "")
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return unicodedata.normalize("NFC", text)

@@ -1,0 +1,1 @@
+"""What lives inside Ray actors: the LLM engine, the synthesis worker, the memory."""

