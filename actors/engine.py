@@ -1,6 +1,6 @@
 """One protocol for language models, and `ask`, which turns a request into a parsed answer or a `CallFailed`.
 
-The engines themselves are in `vllm_engine.py` (inside the process) and `openai_engine.py` (any compatible endpoint).
+The engines are in `vllm_engine.py` (inside the process) and `openai_engine.py` (any compatible endpoint).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RETRY_TEMPERATURE = 0.7
 
 
 class EngineUnavailable(Exception):
-    """Stops the run: unreachable endpoint, wrong key, no such model, missing package. The message says what to do."""
+    """Stops the run: no endpoint, key, model or package to run it with. The message says what to do."""
 
 
 class EngineDead(Exception):
@@ -33,7 +33,7 @@ class EngineDead(Exception):
 
 @dataclass(frozen=True)
 class Completion:
-    """What an engine answered. `prompt_tokens` include the `cached_tokens`; `finish_reason` as OpenAI names it."""
+    """What an engine answered. `prompt_tokens` include `cached_tokens`; `finish_reason` as OpenAI names it."""
 
     text: str
     finish_reason: str
@@ -46,8 +46,8 @@ class Completion:
 class Call:
     """A row of the usage ledger: one attempt.
 
-    `started` in Unix seconds, `seconds` of wall time with all waiting, `error` empty if the answer was used, `cost` in
-    the currency of the engine's price.
+    `started` in Unix seconds, `seconds` of wall time with all waiting, `error` empty if the answer was used, `cost`
+    in the currency of the engine's price.
     """
 
     key: str
@@ -98,7 +98,7 @@ class Engine(Protocol):
 def build_engine(config: VllmEngine | OpenAIEngine, share: int | None = None) -> Engine:
     """The engine that `config` describes. It starts at its first call, inside the running event loop.
 
-    `share` bounds the calls in flight of this one of several workers, instead of the config's `max_in_flight`.
+    `share` bounds an endpoint's calls in flight from this one of several workers, else `max_in_flight` does.
     """
     if isinstance(config, VllmEngine):
         from actors.vllm_engine import InProcessVllm
@@ -115,8 +115,8 @@ async def ask(
     """The answer to `request`, as an instance of `request.reply`. Every attempt leaves one row in `ledger`.
 
     Raises:
-        CallFailed: no usable answer: `truncated` or `unparseable` after `attempts` attempts, or at once what the engine
-            refuses (`context_length`, `content_filter`, `bad_request`, ...).
+        CallFailed: no usable answer: `truncated` or `unparseable` after `attempts` attempts, or at once what the
+            engine refuses (`context_length`, `content_filter`, `bad_request`, ...).
         EngineUnavailable, EngineDead: from the engine.
     """
     record = ledger.append if isinstance(ledger, list) else ledger
@@ -167,7 +167,7 @@ def cost(completion: Completion, price: Price) -> float:
 
 
 def parse(completion: Completion, reply: type[BaseModel]) -> BaseModel:
-    """The one JSON object of an answer, with clean strings, as `reply`. Fences and text around it are let pass.
+    """The one JSON object of an answer, its strings clean, as `reply`. Fences and text around it may be.
 
     Raises:
         CallFailed: `truncated`, `content_filter` or `unparseable`.
@@ -182,8 +182,7 @@ def parse(completion: Completion, reply: type[BaseModel]) -> BaseModel:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        reason = f"{where}: {first['msg']}" if where else first["msg"]
-    _unparseable(reason, completion.text)
+        raise _unparseable(f"{where}: {first['msg']}", completion.text) from None
 
 
 _OBJECT = re.compile(r'\{\s*["}]')
@@ -207,17 +206,16 @@ def _json_object(text: str) -> dict[str, Any]:
             value, end = _DECODER.raw_decode(rest, at.start())
         except (ValueError, RecursionError) as error:
             # Looking on from here could take a part of a broken object for the answer.
-            _unparseable(str(error) or type(error).__name__, text)
+            raise _unparseable(str(error) or type(error).__name__, text) from None
         found.append(value)
         at = _OBJECT.search(rest, end)
     if len(found) != 1:
-        _unparseable(f"{len(found) or 'no'} JSON objects", text)
+        raise _unparseable(f"{len(found) or 'no'} JSON objects", text)
     return found[0]
 
 
-def _unparseable(reason: str, text: str) -> NoReturn:
-    # From None: the tracebacks of pydantic and json say nothing more.
-    raise CallFailed("unparseable", f"{reason}; the answer begins {clean(text[:200])!r}") from None
+def _unparseable(reason: str, text: str) -> CallFailed:
+    return CallFailed("unparseable", f"{reason}; the answer begins {clean(text[:200])!r}")
 
 
 def _cleaned(value: Any) -> Any:
@@ -245,7 +243,7 @@ def sampling_seed(request: LLMRequest, attempt: int) -> int:
 def reply_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of `model` as every endpoint takes it. It is shared: don't change it.
 
-    No `$ref`, no titles and defaults, `anyOf` for `oneOf`; objects with properties require all and allow no others.
+    No `$ref`, titles and defaults, `anyOf` for `oneOf`; objects with properties require all, allow no others.
 
     Raises:
         ValueError: the model contains itself.

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible chat endpoint as an engine: bounded calls in flight, patience with faults, clear messages."""
+"""Any OpenAI-compatible chat endpoint as an engine: calls in flight bounded, patience with its faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ FIRST_BACKOFF = 0.5
 LONGEST_BACKOFF = 30.0
 
 _TOO_LONG = re.compile(
-    r"context.?(length|window|size)|maximum.{0,20}(context|input|prompt)|max_model_len|too (long|many tokens)", re.I
+    r"context.?(length|window|size)|maximum.{0,20}(context|input|prompt)|max_model_len|too (long|many tokens)",
+    re.I,
 )
 _FILTERED = re.compile(r"content.?(filter|management|policy)|ResponsibleAI|data_inspection|moderation", re.I)
 _STRUCTURED = re.compile(r"response_format|json_?schema|structured|guided|grammar", re.I)
@@ -76,12 +77,12 @@ class OpenAIEndpoint:
             if not _loopback(config.base_url):
                 raise EngineUnavailable(
                     f"no key for {config.base_url}: set the environment variable {config.api_key_env}, "
-                    "or name another one in engine.api_key_env (any value will do if the endpoint wants no key)"
+                    "or name another one in engine.api_key_env (any value if the endpoint wants no key)"
                 )
             self._key = "EMPTY"
         in_flight = share or config.max_in_flight
         self._slots = asyncio.Semaphore(in_flight)
-        # httpx's own connection pool takes six times the CPU at 64 calls in flight. The time limit is ours, too:
+        # httpx's own connection pool takes six times the CPU at 64 calls in flight. No time limit here, because
         # aiohttp's are per read, not per call.
         self._client = openai.AsyncOpenAI(
             api_key=self._key,
@@ -95,7 +96,7 @@ class OpenAIEndpoint:
         self._max_tokens = "max_tokens"
 
     async def complete(self, request: LLMRequest, attempt: int) -> Completion:
-        """See `actors.engine.Engine`. A call that fails while others are answered is a CallFailed `endpoint`."""
+        """See `Engine`. A call that goes on failing while others are answered is a CallFailed `endpoint`."""
         return await self._patiently(request, attempt, self._config.give_up_after_s)
 
     async def check(self) -> None:
@@ -112,9 +113,7 @@ class OpenAIEndpoint:
         try:
             await self._patiently(request, 0, min(self._config.give_up_after_s, CHECK_GIVES_UP_AFTER))
         except CallFailed as failed:
-            raise EngineUnavailable(
-                f"{self.name} at {self._config.base_url} refuses a trial call: {failed}"
-            ) from None
+            raise EngineUnavailable(f"{self.name} at {self._config.base_url} refuses a trial call: {failed}") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -122,19 +121,20 @@ class OpenAIEndpoint:
 
     async def _patiently(self, request: LLMRequest, attempt: int, patience: float) -> Completion:
         body = self._body(request, attempt)
+        # Any: the types of `create` know no names as data.
+        create: Any = self._client.chat.completions.create
         first_failure, tries = None, 0
         while True:
+            limit = self._max_tokens
             try:
                 async with self._slots, asyncio.timeout(self._config.timeout_s):
-                    answer = await self._client.chat.completions.create(
-                        **body, **{self._max_tokens: request.max_tokens}
-                    )
+                    answer = await create(**body, **{limit: request.max_tokens})
                 completion = _completion(answer)
                 self._answered = time.monotonic()
                 return completion
             except (openai.OpenAIError, aiohttp.ClientError, OSError, ValueError, _Fault) as error:
                 # TimeoutError is an OSError; a body that isn't JSON a ValueError.
-                fault = self._fault(error)
+                fault = self._fault(error, limit)
             if fault is None:
                 continue
             now = time.monotonic()
@@ -153,11 +153,12 @@ class OpenAIEndpoint:
     def _give_up(self, fault: _Fault, first_failure: float, patience: float) -> NoReturn:
         if self._answered > first_failure:
             # The endpoint is well, so it is this call that it can't do; that needn't stop the run.
-            raise CallFailed("endpoint", f"failed for {patience:g} s while other calls were answered: {fault}")
+            raise CallFailed("endpoint", f"failed for {patience:g} s while others were answered: {fault}")
         asked = f"; it asks to wait {fault.wait:g} s" if fault.wait else ""
         raise EngineUnavailable(
-            f"the endpoint {self._config.base_url} is unreachable or failing since {patience:g} s: {fault}{asked}. "
-            "Check engine.base_url and that it is up, or raise engine.give_up_after_s; the same command continues the run"
+            f"the endpoint {self._config.base_url} is unreachable or failing, tried for {patience:g} s: "
+            f"{fault}{asked}. Check engine.base_url and that it is up, or raise engine.give_up_after_s; "
+            "the same command continues the run"
         ) from None
 
     def _body(self, request: LLMRequest, attempt: int) -> dict[str, Any]:
@@ -188,8 +189,8 @@ class OpenAIEndpoint:
             body["extra_body"] = config.extra_body
         return body
 
-    def _fault(self, error: Exception) -> _Fault | None:
-        """`error` as a fault that waiting may cure; None: try again at once.
+    def _fault(self, error: Exception, limit: str) -> _Fault | None:
+        """`error` of a call, whose token limit was named `limit`, as a fault to wait for; None: try again at once.
 
         Raises:
             EngineUnavailable, CallFailed: what waiting doesn't cure.
@@ -216,43 +217,45 @@ class OpenAIEndpoint:
             raise EngineUnavailable(f"{self._config.base_url} wants money (HTTP {status}): {said}") from None
         if status in (408, 409, 429) or status >= 500:
             return _Fault(f"HTTP {status}: {said}", _retry_after(error), throttled=status == 429)
-        return self._refused(status, said)
-
-    def _refused(self, status: int, said: str) -> None:
-        if "max_completion_tokens" in said and self._max_tokens == "max_tokens":
+        if "max_completion_tokens" in said and limit == "max_tokens":
             self._max_tokens = "max_completion_tokens"
-            return
+            return None
+        raise self._refused(status, said) from None
+
+    def _refused(self, status: int, said: str) -> Exception:
         if _FILTERED.search(said):
-            raise CallFailed("content_filter", said) from None
+            return CallFailed("content_filter", said)
         if status == 413 or _TOO_LONG.search(said):
-            raise CallFailed("context_length", said) from None
+            return CallFailed("context_length", said)
         if self._config.structured != "none" and _STRUCTURED.search(said):
             other = "json_object" if self._config.structured == "json_schema" else "none"
-            raise EngineUnavailable(
+            return EngineUnavailable(
                 f"{self._config.base_url} doesn't take structured output as {self._config.structured} "
                 f"(HTTP {status}: {said}): set engine.structured={other}"
-            ) from None
-        raise CallFailed("bad_request", f"HTTP {status}: {said}") from None
+            )
+        return CallFailed("bad_request", f"HTTP {status}: {said}")
 
     def _shown(self, text: str) -> str:
-        return text.replace(self._key, "***")[:300]
+        # A made-up key of a few letters would be found everywhere.
+        return (text.replace(self._key, "***") if len(self._key) > 7 else text)[:300]
 
 
 def _completion(answer: Any) -> Completion:
     # A body that isn't JSON comes as a string, a gateway's error as an answer without choices.
-    if not isinstance(answer, ChatCompletion) or not answer.choices:
+    if not isinstance(answer, ChatCompletion) or not answer.choices or not answer.choices[0].message:
         raise _Fault("an answer that is no chat completion")
-    choice = answer.choices[0]
+    # Any: nothing has validated what the endpoint sent.
+    choice: Any = answer.choices[0]
     if choice.message.refusal:
         raise CallFailed("content_filter", choice.message.refusal[:200])
-    usage = answer.usage
+    usage: Any = answer.usage
     details = usage.prompt_tokens_details if usage else None
     return Completion(
         text=choice.message.content or "",
         finish_reason=choice.finish_reason or "",
-        prompt_tokens=usage.prompt_tokens if usage else 0,
+        prompt_tokens=(usage.prompt_tokens if usage else None) or 0,
         cached_tokens=(details.cached_tokens if details else None) or 0,
-        completion_tokens=usage.completion_tokens if usage else 0,
+        completion_tokens=(usage.completion_tokens if usage else None) or 0,
     )
 
 

@@ -1,4 +1,4 @@
-"""vLLM inside the worker's process as an engine: continuous batching, prefix caching, constrained decoding."""
+"""vLLM inside the worker's process as an engine: batching, prefix caching, constrained decoding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class InProcessVllm:
-    """vLLM as a part of this process (and its children). It starts at the first call, inside the running loop."""
+    """vLLM as a part of this process, and its children. It starts at the first call, in the running loop."""
 
     def __init__(self, config: VllmEngine) -> None:
         self.name = config.model
@@ -76,12 +76,11 @@ class InProcessVllm:
             structured_outputs=StructuredOutputsParams(json=reply_schema(request.reply)),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        answer: Any = None
+        tokens = TokensPrompt(prompt_token_ids=prompt)
+        answers = self._llm.generate(tokens, sampling, str(next(self._ids)), lora_request=self._lora)
         try:
-            async for answer in self._llm.generate(
-                TokensPrompt(prompt_token_ids=prompt), sampling, str(next(self._ids)), lora_request=self._lora
-            ):
-                pass
+            # FINAL_ONLY: there is one.
+            answer = [answer async for answer in answers][-1]
         except EngineDeadError:
             raise EngineDead(f"the vLLM engine of {self.name} died; its log above says why") from None
         except EngineGenerateError as error:
@@ -107,8 +106,7 @@ class InProcessVllm:
 
     def _prompt(self, request: LLMRequest) -> list[int]:
         messages = [
-            {**message, "content": neutralise(message["content"], self._special)}
-            for message in request.messages
+            {**message, "content": neutralise(message["content"], self._special)} for message in request.messages
         ]
         ids: list[int] = self._tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, enable_thinking=False, tokenize=True, return_dict=False
@@ -151,7 +149,7 @@ class InProcessVllm:
             settings["gpu_memory_utilization"] = config.gpu_memory_utilization
         if config.adapter:
             settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": _lora_rank(config.adapter)}
-            self._lora = LoRARequest("adapter", 1, str(Path(config.adapter).resolve()))
+            self._lora = LoRARequest("adapter", 1, config.adapter)
         try:
             llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
         except Exception as error:
@@ -185,8 +183,8 @@ def cpu_dtype() -> str:
 def cpu_binding() -> str:
     """What VLLM_CPU_OMP_THREADS_BIND should be: all cores of this process if they are its own, else `nobind`.
 
-    Bound threads are up to a third faster (2 cores), but bound to cores that others use as well they would wait for
-    each other. Ray sets OMP_NUM_THREADS to an actor's share of CPUs.
+    Bound threads are up to a third faster (2 cores), but bound to cores that others use as well they would wait
+    for each other. Ray sets OMP_NUM_THREADS to an actor's share of CPUs.
     """
     if not hasattr(os, "sched_getaffinity"):
         return "nobind"
@@ -199,7 +197,7 @@ def cpu_binding() -> str:
 def _require_vllm() -> None:
     if importlib.util.find_spec("vllm") is None:
         raise EngineUnavailable(
-            "the engine `vllm` needs vLLM: pip install 'synuc[cpu]' (or 'synuc[gpu]'), or take engine.kind=openai"
+            "the engine `vllm` needs vLLM: pip install 'synuc[cpu]' (or 'synuc[gpu]'), or use engine.kind=openai"
         )
 
 
@@ -228,7 +226,7 @@ def _model_path(model: str) -> str | Path:
         huggingface_hub.hf_hub_download(model, "config.json")
     except Exception as error:
         raise EngineUnavailable(
-            f"engine.model={model}: no such folder, and the hub gives no such model ({_short(error)}); {advice}"
+            f"engine.model={model}: no such folder, and not to be had from the hub ({_short(error)}); {advice}"
         ) from None
     return model
 
@@ -237,7 +235,7 @@ def _lora_rank(adapter: str) -> int:
     try:
         rank = int(json.loads((Path(adapter) / "adapter_config.json").read_text("utf-8"))["r"])
     except (OSError, ValueError, KeyError) as error:
-        raise EngineUnavailable(f"engine.adapter={adapter}: no LoRA adapter there ({_short(error)})") from None
+        raise EngineUnavailable(f"engine.adapter={adapter}: no LoRA adapter ({_short(error)})") from None
     for room in LORA_RANKS:
         if rank <= room:
             return room

@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from synuc.problem import Problem
 from synuc.types import Label, Role
 
 
-class ConfigError(Exception):
+class ConfigError(Problem):
     """A configuration that can't be used; the message says which key, from where, and what would do."""
 
 
@@ -174,6 +175,24 @@ def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> RunConfi
     Raises:
         ConfigError: with the key, where it came from and what would do.
     """
+    merged, came_from = _merged(files, overrides)
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, came_from)) from None
+
+
+def load_seeds(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Seeds:
+    """Only the `seeds` of a configuration, for which no engine is needed. Raises ConfigError like `load`."""
+    merged, came_from = _merged(files, overrides)
+    try:
+        return Seeds.model_validate(merged.get("seeds", {}))
+    except ValidationError as error:
+        raise ConfigError(_explain(error, came_from, ("seeds",))) from None
+
+
+def _merged(files: Sequence[str | Path], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+    """All layers as one mapping, and for every key where its value came from."""
     merged: dict[str, Any] = {}
     came_from: dict[tuple[str, ...], str] = {}
     for file in files:
@@ -182,14 +201,14 @@ def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> RunConfi
         key, equals, value = override.partition("=")
         if not equals or not key:
             raise ConfigError(f"--set {override}: write it as key=value, e.g. --set method.tau=90")
-        parsed: Any = yaml.safe_load(value)
+        try:
+            parsed: Any = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(f"--set {override}: the value can't be read as YAML; put it in quotes") from None
         for part in reversed(key.split(".")):
             parsed = {part: parsed}
         _merge(merged, parsed, f"--set {override}", came_from, ())
-    try:
-        return RunConfig.model_validate(merged)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, came_from)) from None
+    return merged, came_from
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -225,10 +244,10 @@ def _merge(
                 _merge(into[key], value, where, came_from, path)
 
 
-def _explain(error: ValidationError, came_from: Mapping[tuple[str, ...], str]) -> str:
+def _explain(error: ValidationError, came_from: Mapping[tuple[str, ...], str], prefix: tuple[str, ...] = ()) -> str:
     lines = []
     for item in error.errors():
-        path = tuple(str(part) for part in item["loc"] if part not in ("vllm", "openai"))
+        path = (*prefix, *(str(part) for part in item["loc"] if part not in ("vllm", "openai")))
         where = next((came_from[path[:n]] for n in range(len(path), 0, -1) if path[:n] in came_from), "the config")
         line = f"{where}: {'.'.join(path)}: {item['msg']}"
         if item["type"] == "extra_forbidden":

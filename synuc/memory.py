@@ -83,10 +83,15 @@ class MemoryState(BaseModel):
         shelf.buffer.append(trajectory)
         return True
 
-    def lease(self, speaking: Speaking, now: float, seconds: float) -> Lease | None:
-        """The lease of a full buffer, if nobody holds one that has not expired."""
+    def leasable(self, speaking: Speaking, now: float) -> bool:
+        """Whether the buffer is full and nobody holds a lease that has not expired."""
         shelf = self.shelves[speaking]
-        if len(shelf.buffer) < max(self.threshold, shelf.update_at) or now < shelf.leased_until:
+        return len(shelf.buffer) >= max(self.threshold, shelf.update_at) and now >= shelf.leased_until
+
+    def lease(self, speaking: Speaking, now: float, seconds: float) -> Lease | None:
+        """The right to update the schema once, for `seconds` from `now`; None if it is not `leasable`."""
+        shelf = self.shelves[speaking]
+        if not self.leasable(speaking, now):
             return None
         shelf.leases += 1
         shelf.leased_until = now + seconds
@@ -110,8 +115,7 @@ class MemoryState(BaseModel):
         by_id = {t.id: t for t in (*lease.successes, *lease.failures)}
         shelf.successes = [by_id[name] for name in dict.fromkeys(successes)][: self.k]
         shelf.failures = [by_id[name] for name in dict.fromkeys(failures)][: self.k]
-        merged = set(shelf.leased)
-        shelf.buffer = [t for t in shelf.buffer if t.id not in merged]
+        shelf.buffer = [t for t in shelf.buffer if t.id not in by_id]
         shelf.version += 1
         shelf.update_at = 0
         self._end_lease(shelf)

@@ -1,4 +1,4 @@
-"""Special tokens in user text are text: a zero-width space breaks them, so that no tokenizer reads them as control."""
+"""Special tokens in user text are text: a zero-width space keeps tokenizers from reading them as control."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from synuc.types import Constraint, Dialogue, TaskHierarchy
 FOLDER = files("synuc").joinpath("prompts")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     # splitlines knows every line break that a model could take for one (also U+2028, form feed, …).
     return "\n".join(f"> {line}" for line in text.splitlines()) or "> "
 
@@ -48,7 +48,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters |= {"quoted": _quoted, "line": _line, "joined": _joined}
+    environment.filters |= {"quoted": quoted, "line": _line, "joined": _joined}
     return environment
 
 

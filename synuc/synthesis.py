@@ -131,6 +131,12 @@ def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
     return [sample for samples in results for sample in samples]
 
 
+def crashed(seed: Seed) -> Sample:
+    """The one sample of a dialogue on which engines died again and again."""
+    failure = CallFailed("engine_crash", "the engine died each time it worked on this dialogue")
+    return _failed(_blank(seed, None, seed.dialogue), "", failure)
+
+
 def route(seed_id: str, eligible: bool, method: Method) -> tuple[Label, ...]:
     """The target labels of a dialogue: ER and IC if eligible, and then ND too with probability alpha; else ND."""
     if not eligible:

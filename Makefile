@@ -1,0 +1,57 @@
+# Everything runs in .venv, which `make setup` makes from requirements/cpu.lock.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.synuc-setup
+TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements/cpu.lock)
+
+.PHONY: setup demo test lint types unit local test-slow bench-synthesis lock clean
+
+setup: $(STAMP)
+
+# torch's CPU build is not on PyPI; --extra-index-url names where it is published. The rest is exactly the lock.
+$(STAMP): requirements/cpu.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(shell grep '^uv==' requirements/cpu.lock)"
+	$(BIN)/python -c "import importlib.metadata as m; assert 'torch==' + m.version('torch') == '$(TORCH)'" 2>/dev/null || \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --retries 1 --timeout 60 \
+	    --extra-index-url https://download.pytorch.org/whl/cpu "$(TORCH)"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -r requirements/cpu.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: setup
+	$(BIN)/synuc synthesize --config configs/local.yaml --config configs/demo.yaml --run runs/demo
+	$(BIN)/synuc export runs/demo
+	$(BIN)/synuc report runs/demo
+	$(BIN)/synuc show runs/demo
+
+test: lint types unit local
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/pytest tests/unit
+
+# Real Ray, real vLLM, the embedded model: one process, so that only one engine is alive at a time.
+local: setup
+	$(BIN)/pytest tests/local -m "not gpu and not slow"
+
+test-slow: setup
+	$(BIN)/pytest tests -m slow
+
+bench-synthesis: setup
+	$(BIN)/python -m tests.bench_synthesis
+
+# Resolves pyproject.toml into the lock; needs torch's CPU wheels within uv's reach (UV_FIND_LINKS or UV_INDEX).
+lock:
+	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra local --extra train --extra hub --extra dev \
+	    --override requirements/overrides.txt --python-version 3.11 --no-annotate --no-header -q -o requirements/cpu.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,191 @@
+"""The one memory actor of a run: per-schema repositories and buffers, durable and never waiting for an LLM.
+
+What a call has acknowledged is on disk in the run folder: an append-only journal on top of a snapshot. A restarted
+actor, or the actor of the next process, reads both and goes on. The rules themselves are in `synuc.memory`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from synuc.memory import Lease, MemoryState, RepositoryView, Trajectory
+from synuc.problem import Problem
+from synuc.speaking import Speaking
+
+OPERATIONS_PER_SNAPSHOT = 1000
+
+
+class MemoryJournal:
+    """A `MemoryState` that survives: every change is on disk before the call that made it returns."""
+
+    def __init__(self, folder: Path, k: int, threshold: int) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.generation = 0
+        self.state = MemoryState(k=k, threshold=threshold)
+        snapshot = folder / "snapshot.json"
+        if snapshot.exists():
+            saved = json.loads(snapshot.read_text("utf-8"))
+            self.generation = saved["generation"]
+            self.state = MemoryState.model_validate(saved["state"])
+        for operation in self._read_journal():
+            self._apply(operation)
+        self._rotate()
+
+    def _path(self) -> Path:
+        return self.folder / f"journal-{self.generation:06d}.jsonl"
+
+    def _read_journal(self) -> list[dict[str, Any]]:
+        if not self._path().exists():
+            return []
+        lines = self._path().read_bytes().split(b"\n")
+        # Only a line with its newline was acknowledged; what follows the last one is a write that a crash cut off.
+        return [json.loads(line) for line in lines[:-1]]
+
+    def _apply(self, operation: dict[str, Any]) -> Any:
+        match operation["do"]:
+            case "record":
+                return self.state.record(Trajectory.model_validate(operation["trajectory"]))
+            case "lease":
+                return self.state.lease(Speaking(operation["speaking"]), operation["now"], operation["seconds"])
+            case "commit":
+                lease = Lease.model_validate(operation["lease"])
+                return self.state.commit(lease, operation["successes"], operation["failures"])
+            case "release":
+                return self.state.release(Lease.model_validate(operation["lease"]))
+
+    def write(self, operation: dict[str, Any]) -> Any:
+        """Put an operation on disk, then apply it and return its result.
+
+        Raises:
+            OSError: the disk takes no more; nothing was applied, and the journal is as before.
+        """
+        line = json.dumps(operation, ensure_ascii=False).encode() + b"\n"
+        end = self._journal.tell()
+        try:
+            if self._journal.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path()))
+            os.fsync(self._journal.fileno())
+        except OSError:
+            self._journal.truncate(end)
+            self._journal.seek(end)
+            raise
+        self._written += 1
+        result = self._apply(operation)
+        if self._written >= OPERATIONS_PER_SNAPSHOT:
+            self._journal.close()
+            self._rotate()
+        return result
+
+    def _rotate(self) -> None:
+        """Put the state into the snapshot, which names its journal, and begin that journal empty."""
+        old = self._path()
+        self.generation += 1
+        snapshot = self.folder / "snapshot.json"
+        temporary = self.folder / ".snapshot.json"
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump({"generation": self.generation, "state": self.state.model_dump(mode="json")}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        self._journal = self._path().open("wb", buffering=0)
+        temporary.replace(snapshot)
+        old.unlink(missing_ok=True)
+        self._written = 0
+
+
+class Memory:
+    """The actor's class. `lease_s`: seconds after which an update that was not committed may be given to another."""
+
+    def __init__(self, run: str, k: int, threshold: int, lease_s: float) -> None:
+        self.run = run
+        self.lease_s = lease_s
+        self.journal = MemoryJournal(Path(run) / "memory", k, threshold)
+        self.crashes: dict[str, int] = {}
+
+    def path(self) -> str:
+        """The run folder that this memory belongs to."""
+        return self.run
+
+    def view(self, speaking: Speaking) -> RepositoryView:
+        return self.journal.state.view(speaking)
+
+    def record(self, trajectory: Trajectory) -> Lease | None:
+        """Store a trajectory, once per id. The caller gets the lease if the buffer is full and nobody updates it."""
+        if trajectory.id not in self.journal.state.shelves[trajectory.speaking].seen:
+            self.journal.write({"do": "record", "trajectory": trajectory.model_dump(mode="json")})
+        now = time.time()
+        if not self.journal.state.leasable(trajectory.speaking, now):
+            return None
+        operation = {"do": "lease", "speaking": trajectory.speaking.value, "now": now, "seconds": self.lease_s}
+        lease: Lease | None = self.journal.write(operation)
+        return lease
+
+    def commit(self, lease: Lease, successes: tuple[str, ...], failures: tuple[str, ...]) -> bool:
+        """Replace a repository. False if the lease has passed to another worker meanwhile."""
+        if not self.journal.state.holds(lease):
+            return False
+        operation = {"do": "commit", "lease": lease.model_dump(mode="json")}
+        return bool(self.journal.write(operation | {"successes": list(successes), "failures": list(failures)}))
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back without an update."""
+        if self.journal.state.holds(lease):
+            self.journal.write({"do": "release", "lease": lease.model_dump(mode="json")})
+
+    def report_crash(self, seed_ids: list[str]) -> None:
+        """An engine died while it worked on these dialogues."""
+        for seed_id in seed_ids:
+            self.crashes[seed_id] = self.crashes.get(seed_id, 0) + 1
+
+    def crash_counts(self) -> dict[str, int]:
+        """How often an engine died on each dialogue, in this process."""
+        return self.crashes
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Version and sizes of every schema's repository and buffer."""
+        return {
+            speaking.value: {
+                "version": shelf.version,
+                "successes": len(shelf.successes),
+                "failures": len(shelf.failures),
+                "buffer": len(shelf.buffer),
+            }
+            for speaking, shelf in self.journal.state.shelves.items()
+        }
+
+
+class OtherRun(Problem):
+    """The cluster has a memory of this name that belongs to another run folder."""
+
+
+def start_memory(run: Path, k: int, threshold: int, lease_s: float, node_id: str) -> Any:
+    """The memory actor of `run` on the node that holds its folder; it ends with this driver.
+
+    Raises:
+        OtherRun: a run of the same name with another folder is at work on the cluster.
+    """
+    name = f"synuc-memory-{run.name}"
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
+    handle = (
+        ray.remote(Memory)
+        .options(
+            name=name,
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=-1,
+            scheduling_strategy=strategy,
+        )
+        .remote(str(run), k, threshold, lease_s)
+    )
+    path = ray.get(handle.path.remote())
+    if path != str(run):
+        raise OtherRun(f"the cluster runs another run called {run.name} (in {path}); rename this one or wait for it")
+    return handle

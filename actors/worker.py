@@ -1,0 +1,121 @@
+"""The synthesis worker: drives many programs of `synuc.synthesis` at once on the engines inside its process.
+
+Retry-safe: a dialogue that Ray hands out again gives the same sample ids, and a trajectory recorded twice is stored
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import threading
+from typing import Any
+
+import ray
+
+from actors.engine import Call, EngineDead, EngineUnavailable, ask, build_engine
+from synuc.config import RunConfig
+from synuc.sample import Sample
+from synuc.synthesis import (
+    CommitUpdate,
+    Fork,
+    Program,
+    ReadRepository,
+    RecordTrajectory,
+    ReleaseLease,
+    crashed,
+    synthesise,
+)
+from synuc.types import CallFailed, LLMRequest, Role, Seed
+
+# An engine that died this often on a dialogue is not given it again.
+CRASHES_PER_DIALOGUE = 3
+
+
+class SynthesisWorker:
+    """A Ray Data UDF: one row with a seed dialogue in, one row with all its samples and calls out.
+
+    A row's `fatal` is empty, or says why no dialogue can be worked on (the endpoint is gone, a key is wrong); the
+    driver then stops the run, and the dialogue counts as not begun.
+    """
+
+    def __init__(self, config: RunConfig, memory: Any, workers: int) -> None:
+        self.config = config
+        self.memory = memory
+        roles: tuple[Role, ...] = ("generator", "verifier", "curator")
+        configs = {role: config.engine_of(role) for role in roles}
+        built = {
+            engine: build_engine(engine, max(1, engine.max_in_flight // workers) if engine.kind == "openai" else None)
+            for engine in dict.fromkeys(configs.values())
+        }
+        self.engines = {role: built[engine] for role, engine in configs.items()}
+        self.in_flight: set[str] = set()
+        self.crashes: dict[str, int] = ray.get(memory.crash_counts.remote())
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Blocks its thread until the dialogue is done; Ray calls it from one thread per dialogue in flight."""
+        seed = Seed.model_validate_json(row["seed"])
+        return asyncio.run_coroutine_threadsafe(self._work(seed), self.loop).result()
+
+    async def _work(self, seed: Seed) -> dict[str, Any]:
+        ledger: list[Call] = []
+        if self.crashes.get(seed.id, 0) >= CRASHES_PER_DIALOGUE:
+            return _row(seed, [crashed(seed)], ledger)
+        self.in_flight.add(seed.id)
+        try:
+            samples: list[Sample] = await self._drive(synthesise(seed, self.config.method), ledger)
+            return _row(seed, samples, ledger)
+        except EngineUnavailable as error:
+            return _row(seed, [], ledger, fatal=str(error))
+        except OSError as error:
+            return _row(seed, [], ledger, fatal=f"the memory can't be written to the run folder: {error}")
+        except EngineDead:
+            await self.memory.report_crash.remote(sorted(self.in_flight))
+            # Ray replaces the actor and hands its dialogues out again.
+            os._exit(1)
+        finally:
+            self.in_flight.discard(seed.id)
+
+    async def _drive(self, program: Program[Any], ledger: list[Call]) -> Any:
+        """Carry out a program's effects until it returns."""
+        try:
+            effect = next(program)
+            while True:
+                try:
+                    result = await self._carry_out(effect, ledger)
+                except CallFailed as failure:
+                    effect = program.throw(failure)
+                else:
+                    effect = program.send(result)
+        except StopIteration as done:
+            return done.value
+
+    async def _carry_out(self, effect: Any, ledger: list[Call]) -> Any:
+        match effect:
+            case LLMRequest():
+                engine = self.engines[effect.role]
+                return await ask(engine, effect, ledger, self.config.method.parse_attempts)
+            case Fork():
+                return await asyncio.gather(*(self._drive(program, ledger) for program in effect.programs))
+            case ReadRepository():
+                return await self.memory.view.remote(effect.speaking)
+            case RecordTrajectory():
+                return await self.memory.record.remote(effect.trajectory)
+            case CommitUpdate():
+                return await self.memory.commit.remote(effect.lease, effect.successes, effect.failures)
+            case ReleaseLease():
+                return await self.memory.release.remote(effect.lease)
+        raise TypeError(f"no such effect: {effect!r}")
+
+
+def _row(seed: Seed, samples: list[Sample], ledger: list[Call], fatal: str = "") -> dict[str, Any]:
+    return {
+        "seed_id": seed.id,
+        "samples": json.dumps([sample.model_dump(mode="json") for sample in samples], ensure_ascii=False),
+        "calls": json.dumps([dataclasses.asdict(call) for call in ledger], ensure_ascii=False),
+        "fatal": fatal,
+    }

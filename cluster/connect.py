@@ -1,0 +1,59 @@
+"""Joins a Ray cluster, or starts Ray on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from synuc.problem import Problem
+
+NAMESPACE = "synuc"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class ClusterError(Problem):
+    """Ray can't be joined or started; the message says what to do."""
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Ray for the length of the block: the cluster at `address` (or RAY_ADDRESS), else a local one that ends with it.
+
+    An initialised Ray (a test's cluster) is used as it is and left running.
+
+    Raises:
+        ClusterError: no cluster answers at the address.
+    """
+    # Set before Ray is imported: workers take these over.
+    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS")
+    # Workers import the folders of this checkout by plain name.
+    python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    os.environ["PYTHONPATH"] = python_path
+    try:
+        if address:
+            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+        else:
+            ray.init(
+                namespace=NAMESPACE,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=512 * 1024 * 1024,
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = f"the Ray cluster at {address}" if address else "Ray on this machine"
+        raise ClusterError(f"can't start or join {where}: {error}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,47 @@
+"""How many synthesis workers a run gets, what each reserves, and how many dialogues each keeps in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from synuc.config import OpenAIEngine, RunConfig, VllmEngine
+
+# A dialogue waits for one or two calls at a time, and for none while its answer is parsed. With half as many dialogues
+# again as slots, an engine's slots stay full when dialogues end.
+DIALOGUES_PER_SLOT = 1.5
+SLOTS_PER_PROCESS = 128
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`workers` actors, each with `cpus` and `gpus` reserved and `dialogues_in_flight` dialogues at once."""
+
+    workers: int
+    cpus: float
+    gpus: float
+    dialogues_in_flight: int
+
+
+def place(config: RunConfig, resources: Mapping[str, float]) -> Placement:
+    """The placement of a synthesis run on a cluster with these total `resources` (Ray's names).
+
+    In-process engines get a worker per engine's worth of GPUs (or one on a machine without GPUs); endpoints get one
+    process for every `SLOTS_PER_PROCESS` calls in flight, as far as there are CPUs.
+    """
+    engines = [config.engine, *config.roles.values()]
+    in_process = [engine for engine in engines if isinstance(engine, VllmEngine)]
+    endpoints = [engine for engine in engines if isinstance(engine, OpenAIEngine)]
+    gpus = 0.0
+    if in_process and resources.get("GPU", 0) > 0:
+        gpus = float(sum(engine.tensor_parallel_size for engine in in_process))
+        workers = max(1, int(resources["GPU"] // gpus))
+    elif in_process:
+        workers = 1
+    else:
+        slots = max(engine.max_in_flight for engine in endpoints)
+        workers = min(-(-slots // SLOTS_PER_PROCESS), max(1, int(resources.get("CPU", 1)) - 1))
+    workers = config.cluster.workers or workers
+    slots = max(e.max_in_flight if isinstance(e, VllmEngine) else -(-e.max_in_flight // workers) for e in engines)
+    dialogues = config.cluster.dialogues_in_flight or max(2, int(slots * DIALOGUES_PER_SLOT))
+    return Placement(workers, cpus=1.0, gpus=gpus, dialogues_in_flight=dialogues)

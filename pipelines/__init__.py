@@ -1,0 +1,1 @@
+"""Ray Data streams: read seeds, synthesise, write, export."""

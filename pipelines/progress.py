@@ -1,0 +1,83 @@
+"""Progress of a run: a live panel on a terminal, one plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class Progress:
+    """Counts what has finished and says so. `total` and `done` are dialogues, `done` those of earlier starts."""
+
+    def __init__(self, console: Console, total: int, done: int) -> None:
+        self.console = console
+        self.total = total
+        self.done = self.before = done
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.calls = 0
+        self.tokens = 0
+        self.started = time.monotonic()
+        self._printed = self.started
+        self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+            self.show()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def add(self, samples: list[Mapping[str, Any]], calls: list[Mapping[str, Any]]) -> None:
+        """A dialogue has finished with these samples and calls."""
+        self.done += 1
+        self.outcomes.update((sample["label"] or "-", sample["outcome"]) for sample in samples)
+        self.calls += len(calls)
+        self.tokens += sum(call["prompt_tokens"] + call["completion_tokens"] for call in calls)
+
+    def show(self) -> None:
+        """Redraw the panel, or print a line if the last one is old enough."""
+        if self._live:
+            self._live.update(self._panel(), refresh=True)
+        elif time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES:
+            self._printed = time.monotonic()
+            self.console.print(self.line(), soft_wrap=True)
+
+    def line(self) -> str:
+        """The state in one line."""
+        by_outcome: Counter[str] = Counter()
+        for (_, outcome), n in self.outcomes.items():
+            by_outcome[outcome] += n
+        counts = ", ".join(f"{by_outcome[name]} {name}" for name in ("accepted", "rejected", "failed"))
+        return f"{self.done}/{self.total} dialogues; samples: {counts}; {self._speed()}"
+
+    def _speed(self) -> str:
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        finished = self.done - self.before
+        left = f"{_duration(seconds / finished * (self.total - self.done))} left" if finished else "no estimate yet"
+        return f"{self.calls / seconds:.1f} calls/s, {self.tokens / seconds:,.0f} tokens/s, {left}"
+
+    def _panel(self) -> Table:
+        table = Table(title=f"{self.done}/{self.total} dialogues · {self._speed()}", title_justify="left")
+        for column in ("label", "accepted", "rejected", "failed"):
+            table.add_column(column, justify="left" if column == "label" else "right")
+        for label in ("ND", "ER", "IC"):
+            counts = (str(self.outcomes[label, name]) for name in ("accepted", "rejected", "failed"))
+            table.add_row(label, *counts)
+        return table
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"

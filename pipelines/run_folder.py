@@ -1,0 +1,255 @@
+"""A run's folder: what is in it, and the rule that a run is only continued by the method it began with.
+
+    config.yaml       the configuration of the last start (no secrets)
+    method.json       what may not change, and its fingerprint
+    seeds/            the dialogues taken (Parquet) and ingest.json, the statistics of reading
+    rejects/          the dialogues refused at reading, each with reason and position (Parquet)
+    samples/          one row per sample (Parquet); a dialogue is finished when its samples are here
+    calls/            the usage ledger: one row per call of an LLM (Parquet)
+    memory/           snapshot and journal of the memory actor
+    sessions.jsonl    one line per start: when, how long, how it ended
+    export/           made by `synuc export`
+
+Every file appears whole or not at all: it is written under a hidden name and renamed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import yaml
+
+from synuc.config import RunConfig, differences, fingerprint
+from synuc.problem import Problem
+from synuc.sample import Sample
+
+SAMPLES = pa.schema(
+    [
+        ("id", pa.string()),
+        ("seed_id", pa.string()),
+        ("label", pa.string()),
+        ("outcome", pa.string()),
+        ("stage", pa.string()),
+        ("kind", pa.string()),
+        ("reason", pa.string()),
+        ("language", pa.string()),
+        ("source", pa.string()),
+        ("speaking", pa.string()),
+        ("relation", pa.string()),
+        ("confidence", pa.int32()),
+        ("repository_version", pa.int32()),
+        ("turns", pa.int32()),
+        ("record", pa.string()),
+    ]
+)
+CALLS = pa.schema(
+    [
+        ("seed_id", pa.string()),
+        ("key", pa.string()),
+        ("stage", pa.string()),
+        ("role", pa.string()),
+        ("model", pa.string()),
+        ("attempt", pa.int32()),
+        ("started", pa.float64()),
+        ("seconds", pa.float64()),
+        ("prompt_tokens", pa.int64()),
+        ("cached_tokens", pa.int64()),
+        ("completion_tokens", pa.int64()),
+        ("finish_reason", pa.string()),
+        ("error", pa.string()),
+        ("cost", pa.float64()),
+    ]
+)
+SEEDS = pa.schema([("id", pa.string()), ("seed", pa.string())])
+REJECTS = pa.schema(
+    [
+        ("source", pa.string()),
+        ("position", pa.string()),
+        ("source_id", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+TABLES = {"samples": SAMPLES, "calls": CALLS, "seeds": SEEDS, "rejects": REJECTS}
+
+
+class RunError(Problem):
+    """A run folder that can't be used as asked; the message says what to do."""
+
+
+def sample_row(sample: Sample) -> dict[str, Any]:
+    """The columns of `SAMPLES`: what one filters by, and the whole sample as JSON in `record`."""
+    return {
+        "id": sample.id,
+        "seed_id": sample.seed_id,
+        "label": sample.label.value if sample.label else None,
+        "outcome": sample.outcome.value,
+        "stage": sample.stage,
+        "kind": sample.kind,
+        "reason": sample.reason,
+        "language": sample.language,
+        "source": sample.source,
+        "speaking": sample.speaking.value if sample.speaking else None,
+        "relation": sample.relation.value if sample.relation else None,
+        "confidence": sample.judgment.confidence if sample.judgment else None,
+        "repository_version": sample.repository_version,
+        "turns": len(sample.dialogue.turns),
+        "record": sample.model_dump_json(),
+    }
+
+
+def write_whole(path: Path, data: str) -> None:
+    """Write a text file that no reader ever sees half of."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+class RunFolder:
+    """Reads and writes one run folder. Only the driver that holds `locked` may write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+
+    @classmethod
+    def existing(cls, path: Path) -> RunFolder:
+        """The folder of a run that was begun.
+
+        Raises:
+            RunError: there is none at `path`.
+        """
+        if not (path / "method.json").exists():
+            raise RunError(f"{path} is no run folder; begin one with: synuc synthesize --config ... --run {path}")
+        return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The right to write, for the length of the block.
+
+        Raises:
+            RunError: another process has it, or the folder can't be written to.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("a+")
+        except OSError as error:
+            raise RunError(f"can't write to the run folder {self.path}: {error.strerror}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise RunError(
+                    f"{self.path} is being written by process {lock.read() or '?'}; wait for it or choose another --run"
+                ) from None
+            lock.seek(0)
+            lock.truncate()
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def begin(self, config: RunConfig, snapshot: Mapping[str, Any]) -> None:
+        """Write the configuration, or check that it continues what is here.
+
+        Raises:
+            RunError: the method differs; the message names the fields.
+        """
+        snapshot = json.loads(json.dumps(snapshot))
+        method = self.path / "method.json"
+        if method.exists():
+            old = json.loads(method.read_text("utf-8"))["method"]
+            if changed := differences(old, snapshot):
+                listed = "\n  ".join(changed)
+                raise RunError(
+                    f"{self.path} was begun with another method, so it can't be continued with this one:\n  {listed}\n"
+                    "Use the old settings, or begin another run folder."
+                )
+        else:
+            data = {"fingerprint": fingerprint(snapshot), "method": snapshot}
+            write_whole(method, json.dumps(data, indent=2, ensure_ascii=False))
+        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        write_whole(self.path / "config.yaml", text)
+
+    @property
+    def method(self) -> dict[str, Any]:
+        """What the run was begun with: seeds, method, engines, prompts version."""
+        data: dict[str, Any] = json.loads((self.path / "method.json").read_text("utf-8"))
+        return data["method"] | {"fingerprint": data["fingerprint"]}
+
+    def write_part(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows to a table as one new file."""
+        if not rows:
+            return
+        folder = self.path / table
+        folder.mkdir(exist_ok=True)
+        number = 1 + max((int(file.stem.split("-")[1]) for file in folder.glob("part-*.parquet")), default=-1)
+        path = folder / f"part-{number:06d}.parquet"
+        temporary = path.with_name(f".{path.name}")
+        data = pa.Table.from_pylist(list(rows), schema=TABLES[table])
+        pq.write_table(data, temporary, compression="zstd")
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A whole table, or some of its columns; empty if nothing was written yet."""
+        if not self.parts(table):
+            schema = TABLES[table]
+            return schema.empty_table().select(list(columns or schema.names))
+        return self._dataset(table).to_table(columns=columns)
+
+    def parts(self, table: str) -> list[str]:
+        """The files of a table, in the order in which they were written."""
+        return sorted(str(file) for file in (self.path / table).glob("part-*.parquet"))
+
+    def _dataset(self, table: str) -> pa.dataset.Dataset:
+        return pa.dataset.dataset(self.parts(table), format="parquet", schema=TABLES[table])
+
+    def finished(self) -> pa.Array:
+        """The ids of the dialogues whose samples are written."""
+        return pc.unique(self.read("samples", ["seed_id"])["seed_id"].combine_chunks())
+
+    def samples(self, outcome: str | None = None) -> Iterator[Sample]:
+        """The samples, one after the other, of one outcome if given."""
+        if not self.parts("samples"):
+            return
+        where = None if outcome is None else pc.field("outcome") == outcome
+        for batch in self._dataset("samples").to_batches(columns=["record"], filter=where, batch_size=256):
+            for record in batch["record"]:
+                yield Sample.model_validate_json(record.as_py())
+
+    def ingest(self) -> dict[str, Any] | None:
+        """Statistics of reading the seeds, or None if reading has not ended."""
+        path = self.path / "seeds" / "ingest.json"
+        if not path.exists():
+            return None
+        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return data
+
+    def write_ingest(self, facts: Mapping[str, Any]) -> None:
+        """Say that reading the seeds has ended."""
+        write_whole(self.path / "seeds" / "ingest.json", json.dumps(facts, indent=2, ensure_ascii=False))
+
+    def note_session(self, **facts: Any) -> None:
+        """Add a line to sessions.jsonl."""
+        with (self.path / "sessions.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(facts, ensure_ascii=False) + "\n")
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """What was noted of every start so far."""
+        path = self.path / "sessions.jsonl"
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []

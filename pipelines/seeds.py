@@ -1,0 +1,229 @@
+"""Chat logs to seed dialogues: one record in, one seed or one reason out.
+
+`read_seeds` streams; no file is read before its turn, and none after the limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from pipelines.readers import SHAPES, Record, Refused, SeedError, Source, find_sources, shape_of, text_of
+from synuc.config import Seeds
+from synuc.types import Dialogue, Seed, Turn, clean
+
+ROLES = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "system": "system",
+}
+
+# ISO 639-1 codes with the names that WildChat and LMSYS-Chat-1M give them. The model doesn't know the last line's.
+_LANGUAGES = """
+en English zh Chinese ja Japanese ko Korean vi Vietnamese th Thai id Indonesian ms Malay tl Tagalog hi Hindi
+bn Bengali ur Urdu ta Tamil te Telugu ml Malayalam kn Kannada mr Marathi gu Gujarati pa Punjabi ne Nepali si Sinhala
+my Burmese km Khmer lo Lao mn Mongolian kk Kazakh uz Uzbek tr Turkish az Azerbaijani fa Persian ar Arabic he Hebrew
+ku Kurdish ps Pashto ru Russian uk Ukrainian be Belarusian bg Bulgarian sr Serbian hr Croatian bs Bosnian
+sl Slovenian mk Macedonian cs Czech sk Slovak pl Polish hu Hungarian ro Romanian el Greek sq Albanian lt Lithuanian
+lv Latvian et Estonian fi Finnish sv Swedish no Norwegian nn Nynorsk da Danish is Icelandic nl Dutch de German
+fr French es Spanish pt Portuguese it Italian ca Catalan gl Galician eu Basque ga Irish cy Welsh af Afrikaans
+sw Swahili am Amharic ha Hausa yo Yoruba zu Zulu so Somali eo Esperanto hy Armenian ka Georgian
+nb Bokmal mi Maori sn Shona st Sotho tn Tswana ts Tsonga xh Xhosa lg Ganda la Latin
+""".strip()
+CODES = _LANGUAGES.split()[::2]
+NAMES = dict(zip(_LANGUAGES.casefold().split()[1::2], CODES, strict=True))
+DETECTABLE = _LANGUAGES.rpartition("\n")[0].split()[::2]
+ALIASES = {
+    "cmn": "zh",
+    "yue": "zh",
+    "wuu": "zh",
+    "zho": "zh",
+    "cantonese": "zh",
+    "mandarin": "zh",
+    "eng": "en",
+}
+UNDETERMINED = "und"
+LANGUAGE_SAMPLE_CHARS = 2_000
+
+CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A record that became a seed. `trimmed`: its last user message had no answer and was cut off."""
+
+    seed: Seed
+    trimmed: bool
+
+
+class _Refusal(Exception):
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+
+
+def read_seeds(config: Seeds) -> Iterator[Taken | Refused]:
+    """Every record of `config.paths`, in order, as a seed or as a refusal, up to the `config.limit`th seed.
+
+    Raises:
+        SeedError: at once, if a path or the format is of no use; while reading, if a file can't be opened or the
+            hub fails.
+    """
+    if config.format not in ("auto", *SHAPES):
+        raise SeedError(f"seeds.format: {config.format} is unknown; it is one of auto, {', '.join(SHAPES)}")
+    return _read(find_sources(config.paths), config)
+
+
+def _read(sources: list[Source], config: Seeds) -> Iterator[Taken | Refused]:
+    seen: set[str] = set()
+    taken = 0
+    for source in sources:
+        for row in source.rows():
+            item = row if isinstance(row, Refused) else _judge(row, config, seen)
+            yield item
+            taken += isinstance(item, Taken)
+            if taken == config.limit:
+                return
+
+
+def _judge(record: Record, config: Seeds, seen: set[str]) -> Taken | Refused:
+    source_id = ""
+    try:
+        if not isinstance(record.data, dict):
+            raise _Refusal("missing_fields", f"the record is no object but {type(record.data).__name__}")
+        shape = shape_of(record.data, config.format)
+        if shape is None:
+            wanted = ", ".join(sorted({shape.turns for shape in SHAPES.values()}))
+            raise _Refusal("missing_fields", f"none of the keys {wanted}")
+        source_id = _short(record.data.get(shape.id) or "")
+        messages = _messages(record.data.get(shape.turns), shape.turns, shape.role, shape.text)
+        dialogue, trimmed = _dialogue(messages)
+        _check_size(dialogue, config)
+        language = _language(record.data.get("language"), dialogue)
+        if config.languages and language not in config.languages:
+            raise _Refusal("language", language)
+        id = content_id(dialogue)
+        if id in seen:
+            raise _Refusal("duplicate", f"the seed {id} again")
+    except _Refusal as refusal:
+        return Refused(record.source, record.position, refusal.reason, refusal.detail, source_id)
+    seen.add(id)
+    origin = f"{record.position} {source_id}".strip()
+    return Taken(
+        Seed(id=id, language=language, dialogue=dialogue, source=record.source, origin=origin), trimmed
+    )
+
+
+def _short(value: object) -> str:
+    """Foreign data for a message or an origin: one short line."""
+    return " ".join(clean(str(value)[:100]).split())
+
+
+def _messages(items: object, turns_key: str, role_key: str, text_key: str) -> list[tuple[str, str]]:
+    """The (role, text) pairs, roles normalised, the system messages at the start joined into one."""
+    if not isinstance(items, list):
+        raise _Refusal("missing_fields", f"`{turns_key}` is no list")
+    raw: list[tuple[object, str]] = []
+    for number, item in enumerate(items):
+        role = item.get(role_key) if isinstance(item, dict) else None
+        text = text_of(item.get(text_key)) if isinstance(item, dict) else None
+        if role is None or text is None:
+            raise _Refusal("missing_fields", f"message {number}: no text in `{role_key}` or `{text_key}`")
+        raw.append((role, clean(text)))
+    messages: list[tuple[str, str]] = []
+    for number, (given, text) in enumerate(raw):
+        role = ROLES.get(given.strip().casefold()) if isinstance(given, str) else None
+        if role is None:
+            raise _Refusal("invalid_role", f"message {number}: {_short(given)}")
+        if role == "system" and messages and messages[-1][0] != "system":
+            raise _Refusal("invalid_role", f"message {number}: a system message inside the dialogue")
+        if role == "system" and messages:
+            text = "\n\n".join(part for part in (messages.pop()[1], text) if part.strip())
+        messages.append((role, text))
+    return messages
+
+
+def _dialogue(messages: list[tuple[str, str]]) -> tuple[Dialogue, bool]:
+    """The dialogue of complete turns, and whether an unanswered last message was cut off."""
+    system = ""
+    if messages and messages[0][0] == "system":
+        system, messages = messages[0][1], messages[1:]
+    if messages and messages[0][0] == "assistant":
+        raise _Refusal("swapped_roles", "the assistant speaks first")
+    for number, (role, _) in enumerate(messages):
+        if role != ("user", "assistant")[number % 2]:
+            raise _Refusal(
+                "broken_alternation", f"two {role} messages in a row, the second being number {number}"
+            )
+    trimmed = len(messages) % 2 == 1
+    if trimmed:
+        messages = messages[:-1]
+    for number, (role, text) in enumerate(messages):
+        if not text.strip():
+            raise _Refusal("empty_turn", f"message {number} ({role})")
+    texts = [text for _, text in messages]
+    turns = tuple(
+        Turn(user=user, assistant=answer) for user, answer in zip(texts[::2], texts[1::2], strict=True)
+    )
+    return Dialogue(turns=turns, system=system if system.strip() else ""), trimmed
+
+
+def chars_of(dialogue: Dialogue) -> int:
+    """Characters (code points) of all turns and the system message."""
+    return len(dialogue.system) + sum(len(turn.user) + len(turn.assistant) for turn in dialogue.turns)
+
+
+def _check_size(dialogue: Dialogue, config: Seeds) -> None:
+    turns, chars = len(dialogue.turns), chars_of(dialogue)
+    if turns < config.min_user_turns:
+        raise _Refusal("too_few_turns", f"{turns} of at least {config.min_user_turns}")
+    if turns > config.max_user_turns:
+        raise _Refusal("too_many_turns", f"{turns} of at most {config.max_user_turns}")
+    if chars < config.min_chars:
+        raise _Refusal("too_short", f"{chars} characters of at least {config.min_chars}")
+    if chars > config.max_chars:
+        raise _Refusal("too_long", f"{chars} characters of at most {config.max_chars}")
+
+
+def content_id(dialogue: Dialogue) -> str:
+    """Sixteen hex digits over system message and turns, blind to case, whitespace and compatibility forms."""
+    texts = [dialogue.system, *(text for turn in dialogue.turns for text in (turn.user, turn.assistant))]
+    normal = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
+    # `clean` has removed NULs, so that no text holds the separator.
+    return hashlib.sha256("\x00".join(normal).encode()).hexdigest()[:16]
+
+
+def _language(given: object, dialogue: Dialogue) -> str:
+    """ISO 639-1 code from the record's own field, else from what the user wrote; `und` if nothing can tell."""
+    word = re.match(r"[a-z]+", given.strip().casefold()) if isinstance(given, str) else None
+    if word and (known := NAMES.get(word[0]) or ALIASES.get(word[0]) or (word[0] in CODES and word[0])):
+        return known
+    text = "\n".join(turn.user for turn in dialogue.turns)
+    return detect_language(CODE_BLOCK.sub("", text)[:LANGUAGE_SAMPLE_CHARS])
+
+
+def detect_language(text: str) -> str:
+    """ISO 639-1 code of a text, or `und` if it has no letters."""
+    if not any(char.isalpha() for char in text):
+        return UNDETERMINED
+    label, _ = _identifier().classify(text)
+    return ALIASES.get(label, label)
+
+
+@cache
+def _identifier() -> LanguageIdentifier:
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+    identifier.set_languages([*DETECTABLE, "yue", "wuu"])
+    return identifier

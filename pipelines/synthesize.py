@@ -1,0 +1,234 @@
+"""The main job: Ray Data streams seed dialogues through synthesis workers into a run folder.
+
+Every dialogue is one row in a block of its own, so that it leaves its worker as soon as it is done; the driver writes
+finished dialogues in small Parquet files. Resuming skips dialogues whose samples are written, whatever the blocks were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pipelines.seeds import Refused, SeedStats, read_seeds
+from rich.console import Console
+
+from actors.engine import build_engine
+from cluster.connect import connected
+from cluster.placement import place
+from pipelines.progress import Progress
+from pipelines.run_folder import RunError, RunFolder, sample_row
+from synuc import prompts
+from synuc.config import RunConfig, method_snapshot
+from synuc.problem import Problem
+from synuc.sample import Sample
+
+ROWS_PER_FILE = 1024
+SECONDS_PER_FILE = 5.0
+
+
+class RunStopped(Problem):
+    """The run can't go on; everything finished is written. The message says why and what to do."""
+
+
+def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
+    """Synthesise, or go on with, the run in `path`. True if anything was left to do.
+
+    Raises:
+        RunError: the folder is in use, or was begun with another method.
+        SeedError: the seeds can't be read.
+        EngineUnavailable: an engine doesn't answer, before anything was begun.
+        RunStopped: an engine went away, or the disk is full.
+    """
+    folder = RunFolder(path)
+    with folder.locked(), _disk_errors(folder):
+        folder.begin(config, method_snapshot(config, prompts.version()))
+        facts = folder.ingest() or _ingest(config, folder, console)
+        finished = folder.finished()
+        total = facts["taken"]
+        if len(finished) >= total:
+            console.print(f"Nothing left to do: all {total} dialogues of {folder.path} are finished.")
+            return False
+        _check_engines(config)
+        started = time.time()
+        ended = "stopped"
+        try:
+            with Progress(console, total, len(finished)) as progress:
+                _stream(config, folder, finished, progress)
+            ended = "finished"
+            console.print(progress.line(), soft_wrap=True)
+        except KeyboardInterrupt:
+            ended = "interrupted"
+            raise
+        finally:
+            folder.note_session(
+                started=started,
+                seconds=time.time() - started,
+                ended=ended,
+                dialogues=progress.done - progress.before,
+                workers=config.cluster.workers,
+            )
+    return True
+
+
+def _ingest(config: RunConfig, folder: RunFolder, console: Console) -> dict[str, Any]:
+    """Read, filter and store the seeds. It is over when ingest.json is there; before, it begins anew."""
+    for table in ("seeds", "rejects"):
+        for part in folder.parts(table):
+            Path(part).unlink()
+    stats = SeedStats()
+    seeds: list[dict[str, Any]] = []
+    rejects: list[dict[str, Any]] = []
+    for item in read_seeds(config.seeds):
+        stats.add(item)
+        if isinstance(item, Refused):
+            rejects.append(item.as_row())
+        else:
+            seeds.append({"id": item.seed.id, "seed": item.seed.model_dump_json()})
+        for table, rows in (("seeds", seeds), ("rejects", rejects)):
+            if len(rows) >= ROWS_PER_FILE:
+                folder.write_part(table, rows)
+                rows.clear()
+    folder.write_part("seeds", seeds)
+    folder.write_part("rejects", rejects)
+    facts = stats.as_dict()
+    if not facts["taken"]:
+        raise RunError(
+            f"none of the {facts['read']} dialogues read can be used; see why with: "
+            f"synuc seeds stats {' '.join(config.seeds.paths)}"
+        )
+    folder.write_ingest(facts)
+    console.print(f"Read {facts['read']} dialogues: {facts['taken']} taken, {facts['read'] - facts['taken']} refused.")
+    return facts
+
+
+def _check_engines(config: RunConfig) -> None:
+    async def check() -> None:
+        for engine_config in dict.fromkeys([config.engine, *config.roles.values()]):
+            engine = build_engine(engine_config)
+            try:
+                await engine.check()
+            finally:
+                await engine.close()
+
+    asyncio.run(check())
+
+
+def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: Progress) -> None:
+    with connected(config.cluster.address):
+        import ray
+
+        from actors.memory import start_memory
+        from actors.worker import SynthesisWorker
+
+        placement = place(config, ray.cluster_resources())
+        here = ray.get_runtime_context().get_node_id()
+        memory = start_memory(
+            folder.path, config.method.k, config.method.update_threshold, config.cluster.lease_s, here
+        )
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.print_on_execution_start = False
+        pending = (
+            ray.data.read_parquet(folder.parts("seeds"))
+            .map_batches(_without, fn_args=(finished,), batch_format="pyarrow", batch_size=None)
+            .repartition(target_num_rows_per_block=1)
+        )
+        rows = pending.map(
+            SynthesisWorker,
+            fn_constructor_args=(config, memory, placement.workers),
+            num_cpus=placement.cpus,
+            num_gpus=placement.gpus or None,
+            compute=ray.data.ActorPoolStrategy(
+                size=placement.workers,
+                max_tasks_in_flight_per_actor=placement.dialogues_in_flight * 2,
+                max_concurrent_calls_per_actor=placement.dialogues_in_flight,
+                enable_true_multi_threading=True,
+            ),
+        )
+        batches = rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        with _Sink(folder, progress) as sink:
+            for batch in batches:
+                for row in batch.to_pylist():
+                    if row["fatal"]:
+                        raise RunStopped(row["fatal"])
+                    sink.add(row)
+
+
+def _without(table: pa.Table, finished: pa.Array) -> pa.Table:
+    return table.filter(pc.invert(pc.is_in(table["id"], value_set=finished)))
+
+
+class _Sink:
+    """Collects finished dialogues and writes them every `SECONDS_PER_FILE`, and at the end however it comes."""
+
+    def __init__(self, folder: RunFolder, progress: Progress) -> None:
+        self.folder = folder
+        self.progress = progress
+        self.samples: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []
+        self.failure: OSError | None = None
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._written = time.monotonic()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> _Sink:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._flush()
+
+    def add(self, row: dict[str, Any]) -> None:
+        if self.failure:
+            raise self.failure
+        samples = [sample_row(Sample.model_validate(sample)) for sample in json.loads(row["samples"])]
+        calls = [{"seed_id": row["seed_id"], **call} for call in json.loads(row["calls"])]
+        with self._lock:
+            self.samples += samples
+            self.calls += calls
+            self.progress.add(samples, calls)
+
+    def _tick(self) -> None:
+        while not self._over.wait(0.5):
+            try:
+                with self._lock:
+                    full = len(self.calls) >= ROWS_PER_FILE * 8
+                if full or time.monotonic() - self._written >= SECONDS_PER_FILE:
+                    self._flush()
+            except OSError as error:
+                self.failure = error
+                return
+            self.progress.show()
+
+    def _flush(self) -> None:
+        with self._lock:
+            samples, calls = self.samples, self.calls
+            self.samples, self.calls = [], []
+        try:
+            # Calls first: should the samples not be written, their dialogues are asked again, and that is counted.
+            self.folder.write_part("calls", calls)
+            self.folder.write_part("samples", samples)
+        finally:
+            self._written = time.monotonic()
+
+
+@contextmanager
+def _disk_errors(folder: RunFolder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunStopped(
+            f"can't write to {folder.path}: {error.strerror or error}. Everything finished before is kept; "
+            "make room and give the same command again."
+        ) from None

@@ -1,0 +1,165 @@
+"""The command `synuc`: the door to every job. Each command imports its job only when it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from click import ClickException
+
+from synuc.problem import Problem
+
+if TYPE_CHECKING:
+    from synuc.config import RunConfig
+
+# The jobs live beside this package in the checkout and are imported by plain name.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Find user-side implicit conflicts in chats: synthesise training data and work with it.",
+)
+seeds_app = typer.Typer(no_args_is_help=True, help="Look at seed dialogues.")
+app.add_typer(seeds_app, name="seeds")
+
+Configs = Annotated[list[Path], typer.Option("--config", help="YAML file; give it again to lay one over another.")]
+Overrides = Annotated[list[str], typer.Option("--set", help="One value over the files, e.g. engine.model=my/model.")]
+Run = Annotated[Path, typer.Argument(help="Run folder.")]
+
+
+@seeds_app.command("stats")
+def seeds_stats(
+    paths: Annotated[list[str], typer.Argument(help="Files, folders, globs, hf:NAME, or sharegpt-sample.")],
+    configs: Configs = [],
+    overrides: Overrides = [],
+    format: Annotated[str, typer.Option(help="auto, wildchat, lmsys, sharegpt or messages.")] = "auto",
+) -> None:
+    """What is in there, what would be refused and why."""
+    from pipelines.seeds import SeedStats, print_stats, read_seeds
+    from rich.console import Console
+
+    from synuc.config import load_seeds
+
+    seeds = load_seeds(configs, [*overrides, f"seeds.format={format}"])
+    stats = SeedStats()
+    for item in read_seeds(seeds.model_copy(update={"paths": tuple(paths)})):
+        stats.add(item)
+    print_stats(stats, Console())
+
+
+@app.command()
+def synthesize(
+    run: Annotated[Path, typer.Option("--run", help="Folder of the run; an existing one is continued.")],
+    configs: Configs = [],
+    overrides: Overrides = [],
+    seeds: Annotated[list[str], typer.Option("--seeds", help="Seed files, instead of the config's.")] = [],
+) -> None:
+    """Synthesise labelled follow-ups for seed dialogues."""
+    from rich.console import Console
+
+    from pipelines.synthesize import synthesize as job
+
+    config = _load(configs, [*overrides, *([f"seeds.paths=[{', '.join(map(repr, seeds))}]"] if seeds else [])])
+    if not config.seeds.paths:
+        raise Problem(
+            "no seeds: give --seeds PATH or set seeds.paths; --seeds sharegpt-sample takes the packaged dialogues"
+        )
+    job(config, run, Console())
+
+
+@app.command()
+def export(
+    run: Run,
+    retention: Annotated[str, typer.Option(help="Assistant turns in the history: full, partial or omit.")] = "partial",
+) -> None:
+    """Write UC-Data-SFT and UC-Data-GRPO (JSONL and Parquet) and a dataset card to RUN/export."""
+    from pipelines.export import export as job
+
+    from pipelines.run_folder import RunFolder
+    from synuc.formatting import Retention
+
+    if retention not in list(Retention):
+        raise Problem(f"--retention {retention}: choose one of {', '.join(Retention)}")
+    for line in job(RunFolder.existing(run), Retention(retention)):
+        typer.echo(line)
+
+
+@app.command()
+def report(
+    run: Run,
+    tokenizer: Annotated[str, typer.Option(help="Folder or hub name; none: that of the run's model.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Counts per label, outcome, stage, language and schema; token statistics; usage; time."""
+    from pipelines.report import figures, print_report
+    from rich.console import Console
+
+    from pipelines.run_folder import RunFolder
+
+    data = figures(RunFolder.existing(run), tokenizer)
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        print_report(data, Console())
+
+
+@app.command()
+def show(
+    run: Run,
+    sample_id: Annotated[str, typer.Argument(help="A sample's id, or its beginning; none: the first accepted.")] = "",
+    full: Annotated[bool, typer.Option("--full", help="Long turns in full.")] = False,
+) -> None:
+    """Show one sample as a person wants to read it."""
+    from pipelines.show import show as job
+    from rich.console import Console
+
+    from pipelines.run_folder import RunFolder
+
+    job(RunFolder.existing(run), sample_id, full, Console())
+
+
+@app.command()
+def doctor() -> None:
+    """What this machine has, what is missing, which config fits."""
+    from cluster.doctor import doctor as job
+    from rich.console import Console
+
+    if not job(Console()):
+        raise typer.Exit(1)
+
+
+def _load(configs: list[Path], overrides: list[str]) -> RunConfig:
+    from synuc.config import load
+
+    return load(configs, overrides)
+
+
+def main() -> None:
+    """Run the command; a problem that has a remedy ends with one message and exit code 1, Ctrl-C with 130."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        typer.secho("synuc: interrupted; what was finished is kept, the same command goes on from there", err=True)
+        sys.exit(130)
+    except Exception as error:
+        if isinstance(error, ClickException):  # wrong arguments
+            error.show()
+            sys.exit(error.exit_code)
+        if not isinstance(error, Problem):
+            raise
+        typer.secho(f"synuc: {error}", err=True, fg="red")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.standin import Running, running
+
+
+@pytest.fixture
+def standin() -> Iterator[Callable[..., Running]]:
+    """Starts stand-in endpoints: `standin("--slots", "4").url`. They end with the test."""
+    with ExitStack() as stack:
+        yield lambda *options: stack.enter_context(running("--service-time", "0.01", *options))
