@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import inspect
 import json
@@ -37,7 +38,7 @@ class InProcessVllm:
         self.price: Price = config.price
         self._config = config
         self._llm: Any = None
-        self._starting = asyncio.Lock()
+        self._started: asyncio.Task[None] | None = None
         self._ids = count()
         self._tokenizer: Any = None
         self._special: frozenset[str] = frozenset()
@@ -52,9 +53,10 @@ class InProcessVllm:
 
     async def complete(self, request: LLMRequest, attempt: int) -> Completion:
         """See `actors.engine.Engine`."""
-        async with self._starting:
-            if self._llm is None:
-                await self._start()
+        if self._started is None:
+            self._started = asyncio.create_task(self._start())
+        # Shielded: a cancelled call must not leave an engine that nobody holds.
+        await asyncio.shield(self._started)
         from vllm import SamplingParams
         from vllm.exceptions import VLLMClientError
         from vllm.inputs import TokensPrompt
@@ -100,9 +102,14 @@ class InProcessVllm:
 
     async def close(self) -> None:
         """Stop the engine's processes."""
+        if self._started is not None:
+            await asyncio.gather(self._started, return_exceptions=True)
         llm, self._llm = self._llm, None
         if llm is not None:
             await asyncio.to_thread(llm.shutdown)
+            # It is a part of cycles, and its finaliser complains if it runs at the interpreter's end only.
+            del llm
+            gc.collect()
 
     def _prompt(self, request: LLMRequest) -> list[int]:
         messages = [
@@ -114,47 +121,8 @@ class InProcessVllm:
         return ids
 
     async def _start(self) -> None:
-        config = self._config
-        _require_vllm()
-        model = await asyncio.to_thread(_model_path, config.model)
-        # vLLM's warnings at every start say that this CPU isn't a GPU.
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            from vllm.engine.arg_utils import AsyncEngineArgs
-            from vllm.lora.request import LoRARequest
-            from vllm.platforms import current_platform
-            from vllm.v1.engine.async_llm import AsyncLLM
-
-        settings: dict[str, Any] = {
-            "model": str(model),
-            "dtype": config.dtype,
-            "max_model_len": config.max_model_len,
-            "max_num_seqs": config.max_in_flight,
-            "tensor_parallel_size": config.tensor_parallel_size,
-            "enforce_eager": config.enforce_eager,
-            "enable_prefix_caching": True,
-            "disable_log_stats": True,
-            "use_tqdm_on_load": False,
-        }
-        if current_platform.is_cpu():
-            # torch.compile takes over two minutes at every start there.
-            settings["enforce_eager"] = True
-            if config.dtype == "auto":
-                settings["dtype"] = cpu_dtype()
-            os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(config.cpu_kv_cache_gib)
-            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", cpu_binding())
-        else:
-            settings["gpu_memory_utilization"] = config.gpu_memory_utilization
-        if config.adapter:
-            settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": _lora_rank(config.adapter)}
-            self._lora = LoRARequest("adapter", 1, config.adapter)
-        try:
-            llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
-        except Exception as error:
-            # Its own traceback is on stderr already if a child process failed, and a hundred lines long.
-            raise EngineUnavailable(f"vLLM can't start {self.name}: {_short(error)}") from None
+        # In a thread: it takes half a minute, and the actor should answer meanwhile.
+        llm = await asyncio.to_thread(self._launch)
         tokenizer = llm.get_tokenizer()
         self._tokenizer = await tokenizer if inspect.isawaitable(tokenizer) else tokenizer
         self._special = _special_tokens(self._tokenizer)
@@ -169,6 +137,50 @@ class InProcessVllm:
                 "name an instruction-tuned model in engine.model"
             ) from None
         self._llm = llm
+
+    def _launch(self) -> Any:
+        config = self._config
+        _require_vllm()
+        model = _model_path(config.model)
+        lora_rank = _lora_rank(config.adapter) if config.adapter else None
+        # vLLM's warnings at every start say that this CPU isn't a GPU.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.lora.request import LoRARequest
+            from vllm.platforms import current_platform
+            from vllm.v1.engine.async_llm import AsyncLLM
+
+            settings: dict[str, Any] = {
+                "model": str(model),
+                "dtype": config.dtype,
+                "max_model_len": config.max_model_len,
+                "max_num_seqs": config.max_in_flight,
+                "tensor_parallel_size": config.tensor_parallel_size,
+                "enforce_eager": config.enforce_eager,
+                "enable_prefix_caching": True,
+                "disable_log_stats": True,
+                "use_tqdm_on_load": False,
+            }
+            if current_platform.is_cpu():
+                # torch.compile takes over two minutes at every start there.
+                settings["enforce_eager"] = True
+                if config.dtype == "auto":
+                    settings["dtype"] = cpu_dtype()
+                os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(config.cpu_kv_cache_gib)
+                os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", cpu_binding())
+            else:
+                settings["gpu_memory_utilization"] = config.gpu_memory_utilization
+            if config.adapter:
+                settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": lora_rank}
+                self._lora = LoRARequest("adapter", 1, str(Path(config.adapter).resolve()))
+            try:
+                return AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
+            except Exception as error:
+                # Its own traceback is on stderr already if a child process failed, and a hundred lines long.
+                raise EngineUnavailable(f"vLLM can't start {self.name}: {_short(error)}") from None
 
 
 def cpu_dtype() -> str:

@@ -12,7 +12,7 @@ import importlib.util
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,10 @@ class SeedError(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """One parsed but unchecked record. `position`: `file.json[17]` (index from 0) or `file.jsonl:18` (line from 1)."""
+    """One parsed but unchecked record.
+
+    `position`: `file.json[17]` (index from 0) or `file.jsonl:18` (line from 1).
+    """
 
     source: str
     position: str
@@ -47,7 +50,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Refused:
-    """A record that gives no seed. `reason` is a machine name, `detail` words for people, `source_id` the id it had."""
+    """A record that gives no seed.
+
+    `reason` is a machine name, `detail` words for people, `source_id` the id that the record had.
+    """
 
     source: str
     position: str
@@ -120,7 +126,10 @@ def _sharegpt_sample() -> Path:
 
 
 def _read_hub(name: str) -> Iterator[Record]:
-    """Stream the `train` split (or the only one). A lost connection ends the run: a shorter data set would pass unseen."""
+    """Stream the `train` split, or the first one.
+
+    A lost connection is a SeedError: a refusal would let a shorter data set pass unseen.
+    """
     import datasets
 
     try:
@@ -194,8 +203,8 @@ def _read_values(stream: Stream, name: str) -> Iterator[Record | Refused]:
 def _json_values(stream: Stream) -> Iterator[object]:
     """The items of a JSON array, or JSON values one after the other.
 
-    The decoder of the standard library over a sliding window, and not ijson: its C backend turns a lone `\\ud800` into
-    `?`, and a lone `\\udc00` ends the whole file with a UnicodeDecodeError.
+    The standard library's decoder over a sliding window, and not ijson: its C backend turns a lone `\\ud800`
+    into `?`, and a lone `\\udc00` ends the whole file with a UnicodeDecodeError.
 
     Raises:
         _BrokenOff: at the end of what can be read, unless that is the end of the JSON too.
@@ -217,7 +226,7 @@ def _json_values(stream: Stream) -> Iterator[object]:
 
 
 class _Window:
-    """The text of a stream from `at` on, read further as needed; `problem` says why the stream ended, if it had to."""
+    """The text of a stream from `at` on, read further as needed; `problem`: what ended the stream early."""
 
     def __init__(self, stream: Stream) -> None:
         self.text = ""
@@ -291,7 +300,7 @@ def _read_parquet(path: Path, name: str) -> Iterator[Record | Refused]:
 
 @dataclass(frozen=True)
 class Shape:
-    """How a format spells a dialogue: the keys of the list, of role and text in it, and of the dialogue's id."""
+    """How a format spells a dialogue: the keys of the list, of role and text in it, and of its id."""
 
     turns: str
     role: str
@@ -309,7 +318,7 @@ COLUMNS = {key for shape in SHAPES.values() for key in (shape.turns, shape.id)} 
 
 
 def shape_of(record: dict[str, Any], format: str) -> Shape | None:
-    """The shape that `format` forces, or, for `auto`, the one that the record's keys show; none if they show none."""
+    """The shape that `format` forces, or, for `auto`, the one that the record's keys show, if they do."""
     if format != "auto":
         return SHAPES[format]
     fitting = [shape for shape in SHAPES.values() if shape.turns in record]
@@ -317,13 +326,15 @@ def shape_of(record: dict[str, Any], format: str) -> Shape | None:
 
 
 def text_of(content: object) -> str | None:
-    """The text of a message: a string, or OpenAI's list of `{"type": "text", "text": ...}` parts, one a line."""
+    """The text of a message: a string, or OpenAI's list of `{"type": "text", "text": ...}` parts, by line."""
     if isinstance(content, str):
         return content
-    if not isinstance(content, Iterable) or isinstance(content, dict):
+    if not isinstance(content, list):
         return None
-    texts = [
-        part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
-        for part in content
-    ]
-    return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None
+    texts = []
+    for part in content:
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        if not isinstance(text, str):
+            return None
+        texts.append(text)
+    return "\n".join(texts)

@@ -6,13 +6,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+import statistics
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
+from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from pipelines.readers import SHAPES, Record, Refused, SeedError, Source, find_sources, shape_of, text_of
 from synuc.config import Seeds
@@ -29,16 +36,18 @@ ROLES = {
     "system": "system",
 }
 
-# ISO 639-1 codes with the names that WildChat and LMSYS-Chat-1M give them. The model doesn't know the last line's.
+# ISO 639-1 codes with the names that WildChat and LMSYS-Chat-1M give them. Only records name the last line's:
+# the detector doesn't know them, or takes short English for them.
 _LANGUAGES = """
-en English zh Chinese ja Japanese ko Korean vi Vietnamese th Thai id Indonesian ms Malay tl Tagalog hi Hindi
-bn Bengali ur Urdu ta Tamil te Telugu ml Malayalam kn Kannada mr Marathi gu Gujarati pa Punjabi ne Nepali si Sinhala
-my Burmese km Khmer lo Lao mn Mongolian kk Kazakh uz Uzbek tr Turkish az Azerbaijani fa Persian ar Arabic he Hebrew
-ku Kurdish ps Pashto ru Russian uk Ukrainian be Belarusian bg Bulgarian sr Serbian hr Croatian bs Bosnian
-sl Slovenian mk Macedonian cs Czech sk Slovak pl Polish hu Hungarian ro Romanian el Greek sq Albanian lt Lithuanian
-lv Latvian et Estonian fi Finnish sv Swedish no Norwegian nn Nynorsk da Danish is Icelandic nl Dutch de German
-fr French es Spanish pt Portuguese it Italian ca Catalan gl Galician eu Basque ga Irish cy Welsh af Afrikaans
-sw Swahili am Amharic ha Hausa yo Yoruba zu Zulu so Somali eo Esperanto hy Armenian ka Georgian
+en English zh Chinese ja Japanese ko Korean vi Vietnamese th Thai id Indonesian ms Malay tl Tagalog
+hi Hindi bn Bengali ur Urdu ta Tamil te Telugu ml Malayalam kn Kannada mr Marathi gu Gujarati pa Punjabi
+ne Nepali si Sinhala my Burmese km Khmer lo Lao mn Mongolian kk Kazakh uz Uzbek tr Turkish az Azerbaijani
+fa Persian ar Arabic he Hebrew ku Kurdish ps Pashto ru Russian uk Ukrainian be Belarusian bg Bulgarian
+sr Serbian hr Croatian bs Bosnian sl Slovenian mk Macedonian cs Czech sk Slovak pl Polish hu Hungarian
+ro Romanian el Greek sq Albanian lt Lithuanian lv Latvian et Estonian fi Finnish sv Swedish no Norwegian
+nn Nynorsk da Danish is Icelandic nl Dutch de German fr French es Spanish pt Portuguese it Italian
+ca Catalan gl Galician eu Basque ga Irish cy Welsh af Afrikaans sw Swahili am Amharic ha Hausa yo Yoruba
+zu Zulu so Somali eo Esperanto hy Armenian ka Georgian
 nb Bokmal mi Maori sn Shona st Sotho tn Tswana ts Tsonga xh Xhosa lg Ganda la Latin
 """.strip()
 CODES = _LANGUAGES.split()[::2]
@@ -53,8 +62,10 @@ ALIASES = {
     "mandarin": "zh",
     "eng": "en",
 }
+EXAMPLES_PER_REASON = 3
 UNDETERMINED = "und"
 LANGUAGE_SAMPLE_CHARS = 2_000
+TELLING_BYTES = 60  # of user text; in less (`continue`, `hi`) any language is found, so the answers help
 
 CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 
@@ -78,8 +89,8 @@ def read_seeds(config: Seeds) -> Iterator[Taken | Refused]:
     """Every record of `config.paths`, in order, as a seed or as a refusal, up to the `config.limit`th seed.
 
     Raises:
-        SeedError: at once, if a path or the format is of no use; while reading, if a file can't be opened or the
-            hub fails.
+        SeedError: at once, if a path or the format is of no use; while reading, if a file can't be opened
+            or the hub fails.
     """
     if config.format not in ("auto", *SHAPES):
         raise SeedError(f"seeds.format: {config.format} is unknown; it is one of auto, {', '.join(SHAPES)}")
@@ -206,19 +217,23 @@ def content_id(dialogue: Dialogue) -> str:
 
 
 def _language(given: object, dialogue: Dialogue) -> str:
-    """ISO 639-1 code from the record's own field, else from what the user wrote; `und` if nothing can tell."""
+    """ISO 639-1 code from the record's own field, else from the text; `und` if nothing can tell."""
     word = re.match(r"[a-z]+", given.strip().casefold()) if isinstance(given, str) else None
-    if word and (known := NAMES.get(word[0]) or ALIASES.get(word[0]) or (word[0] in CODES and word[0])):
-        return known
-    text = "\n".join(turn.user for turn in dialogue.turns)
-    return detect_language(CODE_BLOCK.sub("", text)[:LANGUAGE_SAMPLE_CHARS])
+    if word:
+        known = NAMES.get(word[0]) or ALIASES.get(word[0])
+        if known or word[0] in CODES:
+            return known or word[0]
+    text = CODE_BLOCK.sub("", "\n".join(turn.user for turn in dialogue.turns))
+    if len(text.encode()) < TELLING_BYTES:
+        text += "\n" + CODE_BLOCK.sub("", "\n".join(turn.assistant for turn in dialogue.turns))
+    return detect_language(text[:LANGUAGE_SAMPLE_CHARS])
 
 
 def detect_language(text: str) -> str:
     """ISO 639-1 code of a text, or `und` if it has no letters."""
     if not any(char.isalpha() for char in text):
         return UNDETERMINED
-    label, _ = _identifier().classify(text)
+    label = str(_identifier().classify(text)[0])
     return ALIASES.get(label, label)
 
 
@@ -227,3 +242,109 @@ def _identifier() -> LanguageIdentifier:
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
     identifier.set_languages([*DETECTABLE, "yue", "wuu"])
     return identifier
+
+
+class SeedStats:
+    """Counts over the items of `read_seeds`, and the sizes of the seeds among them."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.trimmed = 0
+        self.refused: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+        self.languages: Counter[str] = Counter()
+        self.read_by_source: Counter[str] = Counter()
+        self.taken_by_source: Counter[str] = Counter()
+        self.turns: list[int] = []
+        self.chars: list[int] = []
+
+    @property
+    def read(self) -> int:
+        """Records seen; a broken-off file's end counts as one."""
+        return self.taken + self.refused.total()
+
+    def add(self, item: Taken | Refused) -> None:
+        if isinstance(item, Refused):
+            self.read_by_source[item.source] += 1
+            self.refused[item.reason] += 1
+            examples = self.examples.setdefault(item.reason, [])
+            if len(examples) < EXAMPLES_PER_REASON:
+                examples.append(f"{item.position} {item.source_id}".strip() + f": {item.detail}")
+            return
+        seed = item.seed
+        self.read_by_source[seed.source] += 1
+        self.taken_by_source[seed.source] += 1
+        self.taken += 1
+        self.trimmed += item.trimmed
+        self.languages[seed.language] += 1
+        self.turns.append(len(seed.dialogue.turns))
+        self.chars.append(chars_of(seed.dialogue))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, most frequent first. `turns` and `chars` are of the seeds taken."""
+        return {
+            "read": self.read,
+            "taken": self.taken,
+            "trimmed": self.trimmed,
+            "refused": dict(self.refused.most_common()),
+            "examples": {reason: list(lines) for reason, lines in self.examples.items()},
+            "languages": dict(self.languages.most_common()),
+            "sources": {
+                name: {"read": read, "taken": self.taken_by_source[name]}
+                for name, read in self.read_by_source.items()
+            },
+            "turns": distribution(self.turns),
+            "chars": distribution(self.chars),
+        }
+
+
+def distribution(values: list[int]) -> dict[str, float]:
+    """Minimum, median, mean, 95th percentile (nearest rank) and maximum; empty without values."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        "min": ordered[0],
+        "median": statistics.median(ordered),
+        "mean": round(statistics.fmean(ordered), 1),
+        "p95": ordered[math.ceil(0.95 * len(ordered)) - 1],
+        "max": ordered[-1],
+    }
+
+
+def print_stats(stats: SeedStats, console: Console) -> None:
+    """Tables of sources, refusals with examples, languages and sizes."""
+    console.print(
+        f"{stats.read} read, {stats.taken} taken ({stats.trimmed} without their unanswered last message)"
+    )
+    if len(stats.read_by_source) > 1:
+        table = _table("source", "read", "taken")
+        for name, read in stats.read_by_source.items():
+            table.add_row(Text(name), str(read), str(stats.taken_by_source[name]))
+        console.print(table)
+    if stats.refused:
+        table = _table("refused", "records", "for example")
+        table.columns[2].justify = "left"
+        for reason, count in stats.refused.most_common():
+            table.add_row(reason, str(count), Text("\n".join(stats.examples[reason])))
+        console.print(table)
+    if stats.taken:
+        table = _table("language", "seeds")
+        for language, count in stats.languages.most_common():
+            table.add_row(language, str(count))
+        console.print(table)
+        table = _table("of the seeds", "min", "median", "mean", "p95", "max")
+        for name, values in (("user turns", stats.turns), ("characters", stats.chars)):
+            table.add_row(
+                name,
+                *(f"{value:g}" if value < 1e5 else f"{value:.0f}" for value in distribution(values).values()),
+            )
+        console.print(table)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table

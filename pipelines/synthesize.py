@@ -17,7 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pipelines.seeds import Refused, SeedStats, read_seeds
+from pipelines.readers import Refused
+from pipelines.seed_stats import SeedStats
+from pipelines.seeds import read_seeds
 from rich.console import Console
 
 from actors.engine import build_engine

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from click import ClickException
+from typer.exceptions import TyperException
 
 from synuc.problem import Problem
 
@@ -39,7 +39,8 @@ def seeds_stats(
     format: Annotated[str, typer.Option(help="auto, wildchat, lmsys, sharegpt or messages.")] = "auto",
 ) -> None:
     """What is in there, what would be refused and why."""
-    from pipelines.seeds import SeedStats, print_stats, read_seeds
+    from pipelines.seed_stats import SeedStats, print_stats
+    from pipelines.seeds import read_seeds
     from rich.console import Console
 
     from synuc.config import load_seeds
@@ -151,13 +152,11 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.secho("synuc: interrupted; what was finished is kept, the same command goes on from there", err=True)
         sys.exit(130)
-    except Exception as error:
-        if isinstance(error, ClickException):  # wrong arguments
-            error.show()
-            sys.exit(error.exit_code)
-        if not isinstance(error, Problem):
-            raise
-        typer.secho(f"synuc: {error}", err=True, fg="red")
+    except TyperException as wrong_arguments:
+        typer.secho(f"synuc: {wrong_arguments.format_message()} Try --help.", err=True, fg="red")
+        sys.exit(wrong_arguments.exit_code)
+    except Problem as problem:
+        typer.secho(f"synuc: {problem}", err=True, fg="red")
         sys.exit(1)
 
 

@@ -329,7 +329,7 @@ def parse_answer(text: str) -> Answer | Unparseable:
     except _Malformed as malformed:
         return Unparseable(str(malformed))
     except ValidationError as error:
-        return Unparseable(error.errors()[0]["msg"])
+        return Unparseable(error.errors()[0]["msg"].removeprefix("Value error, "))
     if [line.strip() for line in format_answer(answer).splitlines() if line] != lines:
         return Unparseable("a value is not in its normal form")
     return answer

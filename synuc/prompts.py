@@ -82,8 +82,12 @@ def messages(
 
 @lru_cache(maxsize=1)
 def version() -> str:
-    """Twelve hex digits over all that a model is shown: templates, schema texts, and the shape of the answers."""
-    shown = {file.name: file.read_text("utf-8") for file in FOLDER.iterdir() if file.name.endswith(".md")}
+    """Twelve hex digits over all that synthesis shows a model: templates, schema texts, the shape of the answers.
+
+    The detector's own prompt is not part of it: samples don't depend on it.
+    """
+    sources = {file.name: file.read_text("utf-8") for file in FOLDER.iterdir() if file.name.endswith(".md")}
+    shown = {name: source for name, source in sources.items() if name != "detector.md"}
     shapes: list[type[BaseModel]] = [
         replies.Eligibility,
         replies.Tasks,

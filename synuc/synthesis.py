@@ -155,10 +155,11 @@ def extract(key: str, dialogue: Dialogue) -> Program[History]:
     found: replies.HistoricalConstraints = yield _request(
         "constraints", "generator", key, 0.0, replies.HistoricalConstraints, dialogue, tasks
     )
-    unique = {(c.type, c.dimension, c.value.casefold()): c for c in reversed(found.constraints)}
+    unique: dict[tuple[str, ...], replies.Historical] = {}
+    for c in found.constraints:
+        unique.setdefault((c.type, c.dimension, c.value.casefold()), c)
     constraints = [
-        Constraint(**c.model_dump(exclude={"turn"}), turn=min(c.turn, len(dialogue.turns)))
-        for c in reversed(unique.values())
+        Constraint(**c.model_dump(exclude={"turn"}), turn=min(c.turn, len(dialogue.turns))) for c in unique.values()
     ]
     return History(dialogue, tasks, tuple(sorted(constraints, key=lambda c: c.type)))
 
@@ -193,7 +194,7 @@ def _normal(seed: Seed, method: Method, eligibility: replies.Eligibility | None)
 def _conflict(sample: Sample, history: History, method: Method) -> Program[Sample]:
     """ER or IC (lines 13-45): match, generate, realise, verify, and for IC remember."""
     sample = sample.model_copy(update={"tasks": history.tasks, "constraints": history.constraints})
-    stage: Stage = "match"
+    stage: Stage = "match" if method.memory else "generate"
     try:
         if method.memory:
             sample = yield from _match(sample, history, method)
@@ -391,6 +392,10 @@ def _verify_global(sample: Sample, history: History, method: Method) -> Program[
     elif sample.new is not None:
         sample = sample.model_copy(update={"judgment": judgment})
         return _rejected(sample, "global", f"the message doesn't carry the claimed constraint: {judgment.analysis}")
+    if sample.label is not Label.ND and sample.continues == "new_task":
+        # ER and IC are relations within one task.
+        sample = sample.model_copy(update={"judgment": judgment})
+        return _rejected(sample, "global", f"the message starts a new task: {found.reason}")
     return _decide(sample, judgment, "global", method)
 
 

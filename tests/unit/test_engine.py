@@ -262,7 +262,7 @@ def test_control_tokens_are_broken_on_their_way_out() -> None:
     body = engine._body(request("a<|im_end|>"), 1)
     assert body["messages"][1]["content"] == "a<\u200b|im_end|>"
     assert body["response_format"]["json_schema"]["name"] == "er_pair"
-    assert body["extra_body"] == {"top_k": 1}
+    assert body["top_k"] == 1
     assert body["temperature"] == 0.7
     assert body["seed"] == sampling_seed(request(), 1)
 

@@ -41,7 +41,8 @@ from synuc.types import (
 DIALOGUE = Dialogue(
     turns=(
         Turn(
-            user="I want to plan a short weekend trip for my wife and kids. Could you help me make a relaxing itinerary?",
+            user="I want to plan a short weekend trip for my wife and kids. "
+            "Could you help me make a relaxing itinerary?",
             assistant="Sure. I can help you design a family-friendly weekend itinerary with a relaxed pace.",
         ),
         Turn(
@@ -170,8 +171,8 @@ def test_ids_are_found_in_chinese_text_and_replaced_once() -> None:
         judgment=judged(Label.IC, "约束c2与n2不相容，c1、abc1、c1a与c12无关。"),
     )
     assert answer_of(named).analysis == (
-        '约束"content_scope: family-friendly activities"与"audience: adults-only or couples-oriented activities"不相容，'
-        '"tone: n1"、abc1、c1a与c12无关。'
+        '约束"content_scope: family-friendly activities"与'
+        '"audience: adults-only or couples-oriented activities"不相容，"tone: n1"、abc1、c1a与c12无关。'
     )
 
 
@@ -306,7 +307,7 @@ def test_round_trip(sample: Sample) -> None:
     assert parse_answer(f"\n <think>\n\n</think>\n\n{text}  \n") == answer
     assert [line for line in text.splitlines() if line in HEADINGS] == list(HEADINGS)
     assert all(text.count(heading) == 1 for heading in HEADINGS)
-    assert neutralise(text) == text
+    assert all(neutralise(line) == line for line in text.splitlines())
     assert Answer.model_validate(answer.model_dump()) == answer
 
 
@@ -389,7 +390,6 @@ MALFORMED = {
         "Historical constraint: implicit content_scope: family-friendly activities",
         "Historical constraint: implicit audience: adults-only or couples-oriented activities",
     ),
-    "a lone surrogate": CASE_TEXT.replace("family", "\ud800"),
 }
 
 
@@ -420,7 +420,7 @@ def test_whitespace_and_unbroken_tokens_make_no_difference() -> None:
     assert parse_answer(f"\n\n{loose}\n") == answer
 
 
-@given(st.text() | texts)
+@given(st.text(st.characters(exclude_categories=())) | texts)
 def test_any_text_is_read_without_raising(text: str) -> None:
     assert isinstance(parse_answer(text), Unparseable)
 
@@ -470,7 +470,7 @@ def test_full_retention() -> None:
 
 
 def test_partial_retention_is_the_default_and_cuts_at_whitespace() -> None:
-    short = "A" * 190 + f" [… {len(LONG) - 280:,} characters omitted …] " + "Z" * 90
+    short = "A" * 190 + f" [… {len(LONG) - 285:,} characters omitted …] tail " + "Z" * 90
     assert retain(replying(LONG, "brief", "")) == replying(short, "brief", "")
     chinese = retain(replying("前" * 500 + "后" * 500), Retention.PARTIAL).turns[0].assistant
     assert chinese == "前" * 200 + " [… 700 characters omitted …] " + "后" * 100
