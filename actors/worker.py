@@ -11,11 +11,11 @@ import dataclasses
 import json
 import os
 import threading
-from typing import Any
+from typing import Any, get_args
 
 import ray
 
-from actors.engine import Call, EngineDead, EngineUnavailable, ask, build_engine
+from actors.engine import Call, Engine, EngineDead, EngineUnavailable, ask, build_engine
 from synuc.config import RunConfig
 from synuc.sample import Sample
 from synuc.synthesis import (
@@ -44,13 +44,14 @@ class SynthesisWorker:
     def __init__(self, config: RunConfig, memory: Any, workers: int) -> None:
         self.config = config
         self.memory = memory
-        roles: tuple[Role, ...] = ("generator", "verifier", "curator")
-        configs = {role: config.engine_of(role) for role in roles}
-        built = {
-            engine: build_engine(engine, max(1, engine.max_in_flight // workers) if engine.kind == "openai" else None)
-            for engine in dict.fromkeys(configs.values())
+        configs = config.engines()
+        built = [
+            build_engine(engine, max(1, engine.max_in_flight // workers) if engine.kind == "openai" else None)
+            for engine in configs
+        ]
+        self.engines: dict[Role, Engine] = {
+            role: built[configs.index(config.engine_of(role))] for role in get_args(Role)
         }
-        self.engines = {role: built[engine] for role, engine in configs.items()}
         self.in_flight: set[str] = set()
         self.crashes: dict[str, int] = ray.get(memory.crash_counts.remote())
         self.loop = asyncio.new_event_loop()

@@ -27,9 +27,8 @@ def connected(address: str | None) -> Iterator[None]:
     Raises:
         ClusterError: no cluster answers at the address.
     """
-    # Set before Ray is imported: workers take these over.
-    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Read when Ray is imported: its C++ side would print warnings over the progress.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     import ray
 
     if ray.is_initialized():

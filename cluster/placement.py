@@ -29,7 +29,7 @@ def place(config: RunConfig, resources: Mapping[str, float]) -> Placement:
     In-process engines get a worker per engine's worth of GPUs (or one on a machine without GPUs); endpoints get one
     process for every `SLOTS_PER_PROCESS` calls in flight, as far as there are CPUs.
     """
-    engines = [config.engine, *config.roles.values()]
+    engines = config.engines()
     in_process = [engine for engine in engines if isinstance(engine, VllmEngine)]
     endpoints = [engine for engine in engines if isinstance(engine, OpenAIEngine)]
     gpus = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -38,7 +38,7 @@ class Progress:
         if self._live:
             self._live.stop()
 
-    def add(self, samples: list[Mapping[str, Any]], calls: list[Mapping[str, Any]]) -> None:
+    def add(self, samples: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]]) -> None:
         """A dialogue has finished with these samples and calls."""
         self.done += 1
         self.outcomes.update((sample["label"] or "-", sample["outcome"]) for sample in samples)

@@ -13,7 +13,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -21,18 +21,18 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from synuc.problem import Problem
+
 JSON_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 SUFFIXES = (*JSON_SUFFIXES, ".parquet")
 CHUNK_BYTES = 1 << 20
 MAX_VALUE_CHARS = 16 << 20  # a JSON value that isn't complete by then is taken for broken
 PARQUET_BATCH_ROWS = 64  # WildChat's dialogues are long: small batches keep memory flat
 BROKEN_STREAM = (EOFError, OSError, zlib.error)  # what a cut-off or damaged .gz raises
-
-
 Stream = io.BufferedReader | gzip.GzipFile
 
 
-class SeedError(Exception):
+class SeedError(Problem):
     """Seeds that can't be read at all; the message is one line that says what to do."""
 
 
@@ -60,6 +60,10 @@ class Refused:
     reason: str
     detail: str
     source_id: str = ""
+
+    def as_row(self) -> dict[str, str]:
+        """The fields as the columns of a table of refusals."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -213,16 +217,20 @@ def _json_values(stream: Stream) -> Iterator[object]:
     in_array = window.peek() == "["
     if in_array:
         window.at += 1
-    while (char := window.peek()) and char != "]":
-        yield window.value(in_array)
+    closed = not in_array
+    while (char := window.peek()) and not (in_array and char == "]"):
+        yield window.value()
         if in_array and window.peek() == ",":
             window.at += 1
-    if in_array and char:
+        elif in_array and window.peek() not in ("]", ""):
+            raise _BrokenOff("no comma between two items")
+    if char == "]":
+        closed = True
         window.at += 1
-        char = window.peek()
-        in_array = False
-    if window.problem or in_array or char:
-        raise _BrokenOff(window.problem or ("text after the end" if char else "the array has no end"))
+        if window.peek():
+            raise _BrokenOff("text after the end of the array")
+    if window.problem or not closed:
+        raise _BrokenOff(window.problem or "the array has no end")
 
 
 class _Window:
@@ -246,16 +254,14 @@ class _Window:
             if not self._more():
                 return ""
 
-    def value(self, delimited: bool) -> object:
-        """The JSON value at `at`, which moves behind it. `delimited`: `,` or `]` must follow."""
+    def value(self) -> object:
+        """The JSON value at `at`, which moves behind it."""
         while True:
             try:
                 value, end = self._scan(self.text, self.at)
                 # A number that touches the window's edge may go on behind it.
                 if end < len(self.text) or not self._more():
                     self.at = end
-                    if delimited and self.peek() not in (",", "]"):
-                        raise _BrokenOff(self.problem or "no comma or bracket after an item")
                     return cast(object, value)
             except (ValueError, RecursionError) as error:
                 if len(self.text) - self.at > MAX_VALUE_CHARS or not self._more():

@@ -11,7 +11,7 @@ import re
 import statistics
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -132,9 +132,7 @@ def _judge(record: Record, config: Seeds, seen: set[str]) -> Taken | Refused:
         return Refused(record.source, record.position, refusal.reason, refusal.detail, source_id)
     seen.add(id)
     origin = f"{record.position} {source_id}".strip()
-    return Taken(
-        Seed(id=id, language=language, dialogue=dialogue, source=record.source, origin=origin), trimmed
-    )
+    return Taken(Seed(id=id, language=language, dialogue=dialogue, source=record.source, origin=origin), trimmed)
 
 
 def _short(value: object) -> str:
@@ -175,9 +173,7 @@ def _dialogue(messages: list[tuple[str, str]]) -> tuple[Dialogue, bool]:
         raise _Refusal("swapped_roles", "the assistant speaks first")
     for number, (role, _) in enumerate(messages):
         if role != ("user", "assistant")[number % 2]:
-            raise _Refusal(
-                "broken_alternation", f"two {role} messages in a row, the second being number {number}"
-            )
+            raise _Refusal("broken_alternation", f"two {role} messages in a row, the second being number {number}")
     trimmed = len(messages) % 2 == 1
     if trimmed:
         messages = messages[:-1]
@@ -185,9 +181,7 @@ def _dialogue(messages: list[tuple[str, str]]) -> tuple[Dialogue, bool]:
         if not text.strip():
             raise _Refusal("empty_turn", f"message {number} ({role})")
     texts = [text for _, text in messages]
-    turns = tuple(
-        Turn(user=user, assistant=answer) for user, answer in zip(texts[::2], texts[1::2], strict=True)
-    )
+    turns = tuple(Turn(user=user, assistant=answer) for user, answer in zip(texts[::2], texts[1::2], strict=True))
     return Dialogue(turns=turns, system=system if system.strip() else ""), trimmed
 
 
@@ -223,10 +217,15 @@ def _language(given: object, dialogue: Dialogue) -> str:
         known = NAMES.get(word[0]) or ALIASES.get(word[0])
         if known or word[0] in CODES:
             return known or word[0]
-    text = CODE_BLOCK.sub("", "\n".join(turn.user for turn in dialogue.turns))
+    text = _prose(turn.user for turn in dialogue.turns)
     if len(text.encode()) < TELLING_BYTES:
-        text += "\n" + CODE_BLOCK.sub("", "\n".join(turn.assistant for turn in dialogue.turns))
+        text += "\n" + _prose(turn.assistant for turn in dialogue.turns)
     return detect_language(text[:LANGUAGE_SAMPLE_CHARS])
+
+
+def _prose(texts: Iterable[str]) -> str:
+    # Text by text: a fence that is never closed must not swallow the texts behind it.
+    return "\n".join(CODE_BLOCK.sub("", text) for text in texts)
 
 
 def detect_language(text: str) -> str:
@@ -290,8 +289,7 @@ class SeedStats:
             "examples": {reason: list(lines) for reason, lines in self.examples.items()},
             "languages": dict(self.languages.most_common()),
             "sources": {
-                name: {"read": read, "taken": self.taken_by_source[name]}
-                for name, read in self.read_by_source.items()
+                name: {"read": read, "taken": self.taken_by_source[name]} for name, read in self.read_by_source.items()
             },
             "turns": distribution(self.turns),
             "chars": distribution(self.chars),
@@ -314,9 +312,7 @@ def distribution(values: list[int]) -> dict[str, float]:
 
 def print_stats(stats: SeedStats, console: Console) -> None:
     """Tables of sources, refusals with examples, languages and sizes."""
-    console.print(
-        f"{stats.read} read, {stats.taken} taken ({stats.trimmed} without their unanswered last message)"
-    )
+    console.print(f"{stats.read} read, {stats.taken} taken ({stats.trimmed} without their unanswered last message)")
     if len(stats.read_by_source) > 1:
         table = _table("source", "read", "taken")
         for name, read in stats.read_by_source.items():

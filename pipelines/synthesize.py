@@ -7,7 +7,9 @@ finished dialogues in small Parquet files. Resuming skips dialogues whose sample
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -16,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pipelines.readers import Refused
-from pipelines.seed_stats import SeedStats
-from pipelines.seeds import read_seeds
+from pipelines.seeds import SeedStats, read_seeds
 from rich.console import Console
 
 from actors.engine import build_engine
@@ -91,7 +91,7 @@ def _ingest(config: RunConfig, folder: RunFolder, console: Console) -> dict[str,
     for item in read_seeds(config.seeds):
         stats.add(item)
         if isinstance(item, Refused):
-            rejects.append(item.as_row())
+            rejects.append(dataclasses.asdict(item))
         else:
             seeds.append({"id": item.seed.id, "seed": item.seed.model_dump_json()})
         for table, rows in (("seeds", seeds), ("rejects", rejects)):
@@ -113,7 +113,7 @@ def _ingest(config: RunConfig, folder: RunFolder, console: Console) -> dict[str,
 
 def _check_engines(config: RunConfig) -> None:
     async def check() -> None:
-        for engine_config in dict.fromkeys([config.engine, *config.roles.values()]):
+        for engine_config in config.engines():
             engine = build_engine(engine_config)
             try:
                 await engine.check()
@@ -127,6 +127,8 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
     with connected(config.cluster.address):
         import ray
 
+        from ray.data.expressions import col
+
         from actors.memory import start_memory
         from actors.worker import SynthesisWorker
 
@@ -137,12 +139,12 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         )
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
-        context.print_on_execution_start = False
-        pending = (
-            ray.data.read_parquet(folder.parts("seeds"))
-            .map_batches(_without, fn_args=(finished,), batch_format="pyarrow", batch_size=None)
-            .repartition(target_num_rows_per_block=1)
-        )
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        pending = ray.data.read_parquet(folder.parts("seeds"))
+        if len(finished):
+            pending = pending.filter(expr=col("id").not_in(finished.to_pylist()))
+        # A `map_batches` before the repartition would be fused with the workers' map, a whole file one row of work.
+        pending = pending.repartition(target_num_rows_per_block=1)
         rows = pending.map(
             SynthesisWorker,
             fn_constructor_args=(config, memory, placement.workers),
@@ -162,10 +164,6 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
                     if row["fatal"]:
                         raise RunStopped(row["fatal"])
                     sink.add(row)
-
-
-def _without(table: pa.Table, finished: pa.Array) -> pa.Table:
-    return table.filter(pc.invert(pc.is_in(table["id"], value_set=finished)))
 
 
 class _Sink:

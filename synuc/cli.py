@@ -39,10 +39,9 @@ def seeds_stats(
     format: Annotated[str, typer.Option(help="auto, wildchat, lmsys, sharegpt or messages.")] = "auto",
 ) -> None:
     """What is in there, what would be refused and why."""
-    from pipelines.seed_stats import SeedStats, print_stats
-    from pipelines.seeds import read_seeds
     from rich.console import Console
 
+    from pipelines.seeds import SeedStats, print_stats, read_seeds
     from synuc.config import load_seeds
 
     seeds = load_seeds(configs, [*overrides, f"seeds.format={format}"])

@@ -97,7 +97,7 @@ class Seeds(Section):
 class Method(Section):
     """Everything that decides what a sample looks like (paper, section 4.1)."""
 
-    labels: tuple[Label, ...] = (Label.ND, Label.ER, Label.IC)
+    labels: tuple[Label, ...] = Field((Label.ND, Label.ER, Label.IC), min_length=1)
     alpha: float = Field(0.10, ge=0, le=1, description="share of eligible dialogues that also give an ND sample")
     tau: int = Field(80, ge=0, le=100, description="least confidence q of an accepted sample")
     k: int = Field(3, ge=1, description="trajectories kept in R+ and in R- of a schema")
@@ -134,6 +134,14 @@ class RunConfig(Section):
 
     def engine_of(self, role: Role) -> VllmEngine | OpenAIEngine:
         return self.roles.get(role, self.engine)
+
+    def engines(self) -> list[VllmEngine | OpenAIEngine]:
+        """The different engines that the roles use."""
+        distinct: list[VllmEngine | OpenAIEngine] = []
+        for role in get_args(Role):
+            if (engine := self.engine_of(role)) not in distinct:
+                distinct.append(engine)
+        return distinct
 
 
 METHOD_FIELDS_OF_ENGINE = ("kind", "model", "adapter")
@@ -233,6 +241,8 @@ def _merge(
     """Merge `new` into `into` in place. Another `kind` of engine replaces the engine instead of mixing with it."""
     if "kind" in new and into.get("kind") not in (None, new["kind"]):
         into.clear()
+        for path in [path for path in came_from if path[: len(at)] == at != path]:
+            del came_from[path]
     for key, value in new.items():
         path = (*at, str(key))
         came_from[path] = where
@@ -247,7 +257,7 @@ def _merge(
 def _explain(error: ValidationError, came_from: Mapping[tuple[str, ...], str], prefix: tuple[str, ...] = ()) -> str:
     lines = []
     for item in error.errors():
-        path = (*prefix, *(str(part) for part in item["loc"] if part not in ("vllm", "openai")))
+        path = (*prefix, *_path(item["loc"]))
         where = next((came_from[path[:n]] for n in range(len(path), 0, -1) if path[:n] in came_from), "the config")
         line = f"{where}: {'.'.join(path)}: {item['msg']}"
         if item["type"] == "extra_forbidden":
@@ -259,6 +269,13 @@ def _explain(error: ValidationError, came_from: Mapping[tuple[str, ...], str], p
             line += f" (got {item['input']!r})"
         lines.append(line)
     return "\n".join(lines)
+
+
+def _path(location: Sequence[int | str]) -> list[str]:
+    """A validation error's location as keys of the file: without the tag of the engine union."""
+    parts = [str(part) for part in location]
+    tag = {"engine": 1, "roles": 2}.get(parts[0], len(parts))
+    return [part for at, part in enumerate(parts) if at != tag or part not in ("vllm", "openai")]
 
 
 def _valid_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -64,7 +64,7 @@ class Shelf(BaseModel):
 
 
 class MemoryState(BaseModel):
-    """The whole memory. Only `record`, `commit` and `release` change its contents: a journal of them rebuilds it."""
+    """The whole memory. `record`, `lease`, `commit` and `release` change it: a journal of them rebuilds it."""
 
     k: int
     threshold: int

@@ -146,7 +146,7 @@ def _one_of(ids: Sequence[str]) -> Any:
 
 
 def _several_of(ids: Sequence[str], most: int) -> Any:
-    return Annotated[list[_one_of(ids)], Field(max_length=most)]  # type: ignore[misc]
+    return Annotated[list[_one_of(ids)], Field(min_length=1, max_length=most)]  # type: ignore[misc]
 
 
 @lru_cache(maxsize=256)

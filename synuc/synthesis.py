@@ -26,6 +26,7 @@ from synuc.types import (
     Label,
     LLMRequest,
     NewConstraint,
+    Relation,
     Role,
     Seed,
     TaskHierarchy,
@@ -121,6 +122,9 @@ def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
         except CallFailed as failure:
             return [_failed(_blank(seed, None, seed.dialogue), "filter", failure)]
     labels = route(seed.id, eligibility is None or eligibility.eligible, method)
+    if not labels:
+        blank = _blank(seed, None, seed.dialogue, eligibility)
+        return [_rejected(blank, "filter", "not eligible for ER and IC, and ND is not asked for")]
     branches: list[Program[list[Sample]]] = []
     conflicting = tuple(label for label in labels if label is not Label.ND)
     if conflicting:
@@ -382,14 +386,19 @@ def _verify_global(sample: Sample, history: History, method: Method) -> Program[
     except CallFailed as failure:
         return _failed(sample, "global", failure)
     judgment = replies.Judgment(**reply.model_dump(exclude={"claimed_new"}))
-    if sample.new is not None and reply.claimed_new != "none":
+    anchor, new = sample.anchor, sample.new
+    if anchor is not None and new is not None and reply.claimed_new != "none":
         # The claimed constraint stands in the list under the wording and type it was synthesised with.
         at = ids.index(reply.claimed_new)
-        stated = sample.new.model_copy(update={"evidence": extracted[at].evidence})
+        if Relation.of(anchor.type, extracted[at].type).label is not sample.label:
+            sample = sample.model_copy(update={"judgment": judgment})
+            types = f"{anchor.type} against {extracted[at].type}"
+            return _rejected(sample, "global", f"as the message puts it, the pair is {types}: {judgment.analysis}")
+        stated = new.model_copy(update={"evidence": extracted[at].evidence})
         sample = sample.model_copy(
             update={"new": stated, "new_constraints": (*extracted[:at], stated, *extracted[at + 1 :])}
         )
-    elif sample.new is not None:
+    elif new is not None:
         sample = sample.model_copy(update={"judgment": judgment})
         return _rejected(sample, "global", f"the message doesn't carry the claimed constraint: {judgment.analysis}")
     if sample.label is not Label.ND and sample.continues == "new_task":
@@ -420,8 +429,10 @@ def _verify_direct(sample: Sample, history: History, method: Method) -> Program[
 def _decide(sample: Sample, judgment: replies.Judgment, stage: Stage, method: Method) -> Sample:
     """v = v_a and v_g and [q >= tau] (line 33)."""
     sample = sample.model_copy(update={"judgment": judgment})
-    if not judgment.claim_holds or judgment.label is not sample.label:
+    if judgment.label is not sample.label:
         return _rejected(sample, stage, f"judged {judgment.label.value}: {judgment.analysis}")
+    if not judgment.claim_holds:
+        return _rejected(sample, stage, f"the claim doesn't hold: {judgment.analysis}")
     if method.confidence_filter and judgment.confidence < method.tau:
         return _rejected(sample, "confidence", f"q = {judgment.confidence} is below tau = {method.tau}")
     return sample.model_copy(update={"outcome": Outcome.ACCEPTED, "stage": "", "reason": ""})

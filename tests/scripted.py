@@ -112,7 +112,8 @@ def _generate(request: LLMRequest) -> dict[str, Any]:
 
 
 def _extract_new(request: LLMRequest) -> dict[str, Any]:
-    found = {"evidence": "ghosts climb", "type": "implicit", "dimension": "mood", "value": "scary"}
+    kind = "explicit" if request.key.endswith("-ER") else "implicit"
+    found = {"evidence": "ghosts climb", "type": kind, "dimension": "mood", "value": "scary"}
     return {"reason": "a scene", "continues": "current_subtask", "constraints": [found]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +14,7 @@ from synuc.replies import CATEGORIES
 from synuc.sample import Outcome, Sample
 from synuc.speaking import Speaking
 from synuc.synthesis import MAX_TOKENS, CommitUpdate, ReadRepository, RecordTrajectory, ReleaseLease, crashed, route
-from synuc.types import CallFailed, Label, LLMRequest, Relation, Seed
+from synuc.types import CallFailed, Label, LLMRequest, Relation
 from tests.scripted import (
     CARRIER,
     EXPLICIT,
@@ -34,17 +33,17 @@ ND, ER, IC = Label.ND, Label.ER, Label.IC
 ALL = Method(alpha=1.0)
 """Every label for every eligible dialogue."""
 BROKEN = CallFailed("unparseable", "no JSON in three attempts")
-NO_CONSTRAINTS = {"constraints": []}
+NO_CONSTRAINTS: dict[str, Any] = {"constraints": []}
 
 
 def only(*labels: Label, **fields: Any) -> Method:
     return Method(labels=labels, alpha=1.0, **fields)
 
 
-def synthesised(method: Method, seed: Seed | None = None, **answers: Answer) -> tuple[dict[str, Sample], Driver]:
-    """The samples by label, and the driver that made them. In the keyword `match__IC` the `__` stands for `/`."""
-    driver = Driver(Script({name.replace("__", "/"): answer for name, answer in answers.items()}))
-    return driver.samples(seed or a_seed(), method), driver
+def synthesised(method: Method, **answers: Answer) -> tuple[dict[str, Sample], Driver]:
+    """The samples of `a_seed()` by label, and the driver that made them."""
+    driver = Driver(Script(answers))
+    return driver.samples(a_seed(), method), driver
 
 
 def constraint(type: str, value: str, **fields: Any) -> dict[str, Any]:
@@ -133,7 +132,21 @@ def test_labels_restrict_what_is_made(labels: tuple[Label, ...]) -> None:
     assert set(samples) == {label.value for label in labels}
     assert {r.key for r in driver.requests} <= {"seed-1", *(f"seed-1-{label}" for label in labels)}
     ineligible, _ = synthesised(only(*labels), filter={"category": "other"})
-    assert set(ineligible) == ({"ND"} if ND in labels else set())
+    if ND in labels:
+        assert set(ineligible) == {"ND"}
+    else:
+        assert set(ineligible) == {"unrouted"}
+        assert (ineligible["unrouted"].outcome, ineligible["unrouted"].stage) == (Outcome.REJECTED, "filter")
+
+
+@pytest.mark.parametrize(("label", "found"), [(ER, "implicit"), (IC, "explicit")])
+def test_a_message_that_puts_the_pair_otherwise_is_rejected(label: Label, found: str) -> None:
+    constraint = {"evidence": "ghosts", "type": found, "dimension": "mood", "value": "scary"}
+    answer = {"reason": "a scene", "continues": "current_subtask", "constraints": [constraint]}
+    samples, _ = synthesised(only(label), match={"constraint": "c1"}, extract_new=answer)
+    sample = samples[label.value]
+    assert (sample.outcome, sample.stage) == (Outcome.REJECTED, "global")
+    assert f"explicit against {found}" in sample.reason
 
 
 def test_a_filter_that_fails_leaves_one_unrouted_sample() -> None:
@@ -207,7 +220,8 @@ def test_er_never_sees_implicit_constraints_nor_the_repository() -> None:
         assert not any(value in text for value in IMPLICIT)
     # Only the global stage holds the message against all of C.
     assert all(value in prompt(driver.the("judge_global")) for value in (*EXPLICIT, *IMPLICIT))
-    assert driver.of_type(ReadRepository) == driver.of_type(RecordTrajectory) == []
+    assert not driver.of_type(ReadRepository)
+    assert not driver.of_type(RecordTrajectory)
     assert not any("of good" in prompt(r) or "of bad" in prompt(r) for r in driver.requests)
     assert sample.repository_version is None
     assert choices(driver.the("match"), "constraint") == ["c1", "c2"]
@@ -250,6 +264,9 @@ def test_the_generator_is_told_anchor_schema_and_new_constraint(label: Label) ->
     assert Speaking.GENRE.meaning in generate
     realize = driver.the("realize").messages[-1]["content"].rpartition("# Job")[2]
     assert all(shown in realize for shown in (EXPLICIT[1], "ghosts that scare", CARRIER))
+    # Only a continuation is warned of revision signals.
+    assert ("It has no revision signal of any kind" in realize) == (label is IC)
+    assert ("It openly makes the change" in realize) == (label is ER)
     assert sample.follow_up == FOLLOW_UP
     assert all(schema.meaning in prompt(driver.the("match")) for schema in Speaking)
 
@@ -305,7 +322,7 @@ def test_nd_takes_the_original_follow_up_and_skips_the_anchor_stage() -> None:
     assert sample.follow_up == "Give the lamp a name."
     assert driver.stages() == ["filter", "tasks", "constraints", "extract_new", "judge_global"]
     assert sample.relation is None
-    assert sample.anchor is sample.new is sample.anchor_verdict is sample.speaking is None
+    assert (sample.anchor, sample.new, sample.anchor_verdict, sample.speaking) == (None, None, None, None)
     assert (len(sample.constraints), len(sample.new_constraints)) == (4, 1)
     for stage in ("tasks", "constraints"):
         assert "Give the lamp a name." not in prompt(driver.the(stage))
@@ -365,6 +382,8 @@ REJECTIONS = [
     (IC, "judge_global", {"claimed_new": "none"}, "global", "doesn't carry the claimed constraint: as claimed"),
     (ER, "judge_global", {"claimed_new": "none"}, "global", "doesn't carry the claimed constraint: as claimed"),
     (IC, "extract_new", NO_CONSTRAINTS, "global", "doesn't carry the claimed constraint"),
+    (IC, "extract_new", {"continues": "new_task"}, "global", "the message starts a new task: a scene"),
+    (ER, "extract_new", {"continues": "new_task"}, "global", "the message starts a new task: a scene"),
     (IC, "judge_global", {"confidence": 79}, "confidence", "q = 79 is below tau = 80"),
     (ER, "judge_global", {"confidence": 79}, "confidence", "q = 79 is below tau = 80"),
     (ND, "judge_global", {"confidence": 79}, "confidence", "q = 79 is below tau = 80"),
@@ -398,6 +417,19 @@ def test_a_revision_signal_is_no_fault_of_an_explicit_revision() -> None:
     assert samples["ER"].outcome is Outcome.ACCEPTED
 
 
+def test_a_normal_dialogue_may_start_a_new_task() -> None:
+    samples, _ = synthesised(only(ND), extract_new={"continues": "new_task", **NO_CONSTRAINTS})
+    assert (samples["ND"].outcome, samples["ND"].continues) == (Outcome.ACCEPTED, "new_task")
+    assert samples["ND"].new_constraints == ()
+
+
+@pytest.mark.parametrize("label", [ER, IC])
+@pytest.mark.parametrize("continues", ["current_subtask", "current_main_task"])
+def test_conflicts_stand_within_the_active_task(label: Label, continues: str) -> None:
+    samples, _ = synthesised(only(label), extract_new={"continues": continues})
+    assert (samples[label].outcome, samples[label].continues) == (Outcome.ACCEPTED, continues)
+
+
 def test_er_may_lack_a_candidate_where_ic_has_one() -> None:
     samples, driver = synthesised(only(ER, IC), constraints={"constraints": [constraint("implicit", "v")]})
     assert (samples["ER"].outcome, samples["ER"].stage) == (Outcome.REJECTED, "match")
@@ -413,7 +445,7 @@ def test_confidence_is_accepted_from_tau_on(label: Label, q: int, tau: int, acce
 
 
 def test_one_labels_rejection_leaves_the_others_alone() -> None:
-    samples, _ = synthesised(ALL, verify_anchor__IC={"pair_holds": False})
+    samples, _ = synthesised(ALL, **{"verify_anchor/IC": {"pair_holds": False}})
     assert {label: s.outcome.value for label, s in samples.items()} == {
         "ND": "accepted",
         "ER": "accepted",
@@ -424,7 +456,7 @@ def test_one_labels_rejection_leaves_the_others_alone() -> None:
 def test_the_global_stage_is_shown_message_and_its_constraints() -> None:
     found = [
         {"evidence": f"part {n}", "type": kind, "dimension": "tone", "value": f"value {n}"}
-        for n, kind in enumerate(("explicit", "explicit", "implicit"), 1)
+        for n, kind in enumerate(("explicit", "implicit", "implicit"), 1)
     ]
     answers = {"continues": "current_main_task", "constraints": found}
     samples, driver = synthesised(only(IC), extract_new=answers, judge_global={"claimed_new": "n2"})
@@ -432,7 +464,7 @@ def test_the_global_stage_is_shown_message_and_its_constraints() -> None:
     assert f"> {FOLLOW_UP}" in prompt(extract)
     # Extraction isn't told what to find.
     assert "ghosts that scare" not in prompt(extract)
-    assert "n2. explicit | tone: value 2 | part 2" in prompt(judge)
+    assert "n2. implicit | tone: value 2 | part 2" in prompt(judge)
     assert "It continues: current_main_task" in prompt(judge)
     assert choices(judge, "claimed_new") == ["n1", "n2", "n3", "none"]
     sample = samples["IC"]
@@ -621,10 +653,11 @@ def test_without_memory_pairs_are_made_directly() -> None:
     assert {s.outcome for s in samples.values()} == {Outcome.ACCEPTED}
     for label in ("ER", "IC"):
         assert driver.stages(label) == ["pair", "realize", "verify_anchor", "extract_new", "judge_global"]
-        assert samples[label].speaking is samples[label].repository_version is None
+        assert (samples[label].speaking, samples[label].repository_version) == (None, None)
     assert samples["ER"].relation is Relation.H_E_N_E
     assert samples["IC"].relation is Relation.H_E_N_I
-    assert driver.of_type(ReadRepository) == driver.of_type(RecordTrajectory) == []
+    assert not driver.of_type(ReadRepository)
+    assert not driver.of_type(RecordTrajectory)
     er, ic = driver.the("pair", "ER"), driver.the("pair", "IC")
     assert choices(er, "type") == ["explicit"]
     assert choices(ic, "type") == ["explicit", "implicit"]
@@ -668,7 +701,8 @@ def test_without_trajectory_updates_the_repositories_stay_empty() -> None:
         sample = driver.samples(a_seed(f"seed-{n}"), only(IC, trajectory_update=False))["IC"]
         assert (sample.outcome, sample.repository_version) == (Outcome.ACCEPTED, 0)
     assert len(driver.of_type(ReadRepository)) == 3
-    assert driver.of_type(RecordTrajectory) == driver.asked("curate") == []
+    assert not driver.of_type(RecordTrajectory)
+    assert not driver.asked("curate")
 
 
 @pytest.mark.parametrize("label", list(Label))
@@ -721,7 +755,9 @@ def shared_prefix(requests: list[LLMRequest]) -> str:
     assert len(requests) > 1
     assert all([message["role"] for message in request.messages] == ["system", "user"] for request in requests)
     assert len({request.messages[0]["content"] for request in requests}) == 1
-    return os.path.commonprefix([request.messages[1]["content"] for request in requests])
+    texts = [request.messages[1]["content"] for request in requests]
+    first, last = min(texts), max(texts)
+    return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
 @pytest.mark.parametrize("system", ["", "Be brief.\nBe kind."])
