@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pipelines.readers import Refused
-from pipelines.seeds import SeedStats, read_seeds
 from rich.console import Console
 
 from actors.engine import build_engine
 from cluster.connect import connected
 from cluster.placement import place
 from pipelines.progress import Progress
+from pipelines.readers import Refused
 from pipelines.run_folder import RunError, RunFolder, sample_row
+from pipelines.seeds import SeedStats, read_seeds
 from synuc import prompts
 from synuc.config import RunConfig, method_snapshot
 from synuc.problem import Problem
@@ -126,7 +126,6 @@ def _check_engines(config: RunConfig) -> None:
 def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: Progress) -> None:
     with connected(config.cluster.address):
         import ray
-
         from ray.data.expressions import col
 
         from actors.memory import start_memory

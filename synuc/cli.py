@@ -78,7 +78,6 @@ def export(
 ) -> None:
     """Write UC-Data-SFT and UC-Data-GRPO (JSONL and Parquet) and a dataset card to RUN/export."""
     from pipelines.export import export as job
-
     from pipelines.run_folder import RunFolder
     from synuc.formatting import Retention
 
@@ -95,9 +94,9 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Counts per label, outcome, stage, language and schema; token statistics; usage; time."""
-    from pipelines.report import figures, print_report
     from rich.console import Console
 
+    from pipelines.report import figures, print_report
     from pipelines.run_folder import RunFolder
 
     data = figures(RunFolder.existing(run), tokenizer)
@@ -116,10 +115,10 @@ def show(
     full: Annotated[bool, typer.Option("--full", help="Long turns in full.")] = False,
 ) -> None:
     """Show one sample as a person wants to read it."""
-    from pipelines.show import show as job
     from rich.console import Console
 
     from pipelines.run_folder import RunFolder
+    from pipelines.show import show as job
 
     job(RunFolder.existing(run), sample_id, full, Console())
 
@@ -127,8 +126,9 @@ def show(
 @app.command()
 def doctor() -> None:
     """What this machine has, what is missing, which config fits."""
-    from cluster.doctor import doctor as job
     from rich.console import Console
+
+    from cluster.doctor import doctor as job
 
     if not job(Console()):
         raise typer.Exit(1)

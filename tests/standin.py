@@ -280,6 +280,7 @@ class Running:
 
     url: str
     port: int
+    pid: int
 
     def stats(self) -> dict[str, Any]:
         """What `/stats` says now."""
@@ -297,7 +298,7 @@ def running(*options: str) -> Iterator[Running]:
         try:
             assert process.stdout
             port = int(process.stdout.readline())
-            yield Running(f"http://127.0.0.1:{port}/v1", port)
+            yield Running(f"http://127.0.0.1:{port}/v1", port, process.pid)
         finally:
             process.terminate()
 

@@ -172,6 +172,8 @@ def test_blank_system_message_is_none(tmp_path: Path) -> None:
     blank = taken(write(tmp_path / "a.jsonl", [record([("system", " \n"), ("system", ""), *TALK])]))
     none = taken(write(tmp_path / "b.jsonl", [record(TALK)]))
     assert blank[0].seed.dialogue == none[0].seed.dialogue
+    mixed = taken(write(tmp_path / "c.jsonl", [record([("system", ""), ("system", "Be kind."), *TALK])]))
+    assert mixed[0].seed.dialogue.system == "Be kind."
 
 
 def test_unanswered_last_message_is_cut_off_and_counted(tmp_path: Path) -> None:
