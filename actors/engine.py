@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 from pydantic import BaseModel, ValidationError
 
 from synuc.config import OpenAIEngine, Price, VllmEngine
+from synuc.neutralise import BREAK
 from synuc.types import CallFailed, LLMRequest, clean
 
 # An answer that couldn't be used would come again at temperature 0.
@@ -220,7 +221,8 @@ def _unparseable(reason: str, text: str) -> CallFailed:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return clean(value)
+        # A control token quoted from a dialogue comes back as the dialogue has it.
+        return clean(value.replace(BREAK, ""))
     if isinstance(value, list):
         return [_cleaned(item) for item in value]
     if isinstance(value, dict):

@@ -22,6 +22,58 @@ from synuc.speaking import Speaking
 OPERATIONS_PER_SNAPSHOT = 1000
 
 
+def load_memory(folder: Path) -> MemoryState:
+    """The memory that `folder` keeps; reading changes nothing, and an actor may be at work on it.
+
+    Raises:
+        FileNotFoundError: no memory was begun there.
+    """
+    return _load(folder)[1]
+
+
+def _load(folder: Path) -> tuple[int, MemoryState]:
+    """The generation of the newest snapshot, and the state that it and its journal make."""
+    seen = None
+    while True:
+        saved = json.loads((folder / "snapshot.json").read_text("utf-8"))
+        generation = saved["generation"]
+        operations = _read_journal(_journal_path(folder, generation))
+        # No journal: a newer snapshot has just taken its place; if there is none, the journal was lost.
+        if operations is not None or generation == seen:
+            break
+        seen = generation
+    state = MemoryState.model_validate(saved["state"])
+    for operation in operations or ():
+        _apply(state, operation)
+    return generation, state
+
+
+def _journal_path(folder: Path, generation: int) -> Path:
+    return folder / f"journal-{generation:06d}.jsonl"
+
+
+def _read_journal(path: Path) -> list[dict[str, Any]] | None:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return None
+    # Only a line with its newline was acknowledged; what follows the last one is a write that a crash cut off.
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def _apply(state: MemoryState, operation: dict[str, Any]) -> Any:
+    match operation["do"]:
+        case "record":
+            return state.record(Trajectory.model_validate(operation["trajectory"]))
+        case "lease":
+            return state.lease(Speaking(operation["speaking"]), operation["now"], operation["seconds"])
+        case "commit":
+            lease = Lease.model_validate(operation["lease"])
+            return state.commit(lease, operation["successes"], operation["failures"])
+        case "release":
+            return state.release(Lease.model_validate(operation["lease"]))
+
+
 class MemoryJournal:
     """A `MemoryState` that survives: every change is on disk before the call that made it returns."""
 
@@ -30,36 +82,12 @@ class MemoryJournal:
         folder.mkdir(parents=True, exist_ok=True)
         self.generation = 0
         self.state = MemoryState(k=k, threshold=threshold)
-        snapshot = folder / "snapshot.json"
-        if snapshot.exists():
-            saved = json.loads(snapshot.read_text("utf-8"))
-            self.generation = saved["generation"]
-            self.state = MemoryState.model_validate(saved["state"])
-        for operation in self._read_journal():
-            self._apply(operation)
+        if (folder / "snapshot.json").exists():
+            self.generation, self.state = _load(folder)
         self._rotate()
 
     def _path(self) -> Path:
-        return self.folder / f"journal-{self.generation:06d}.jsonl"
-
-    def _read_journal(self) -> list[dict[str, Any]]:
-        if not self._path().exists():
-            return []
-        lines = self._path().read_bytes().split(b"\n")
-        # Only a line with its newline was acknowledged; what follows the last one is a write that a crash cut off.
-        return [json.loads(line) for line in lines[:-1]]
-
-    def _apply(self, operation: dict[str, Any]) -> Any:
-        match operation["do"]:
-            case "record":
-                return self.state.record(Trajectory.model_validate(operation["trajectory"]))
-            case "lease":
-                return self.state.lease(Speaking(operation["speaking"]), operation["now"], operation["seconds"])
-            case "commit":
-                lease = Lease.model_validate(operation["lease"])
-                return self.state.commit(lease, operation["successes"], operation["failures"])
-            case "release":
-                return self.state.release(Lease.model_validate(operation["lease"]))
+        return _journal_path(self.folder, self.generation)
 
     def write(self, operation: dict[str, Any]) -> Any:
         """Put an operation on disk, then apply it and return its result.
@@ -78,7 +106,7 @@ class MemoryJournal:
             self._journal.seek(end)
             raise
         self._written += 1
-        result = self._apply(operation)
+        result = _apply(self.state, operation)
         if self._written >= OPERATIONS_PER_SNAPSHOT:
             self._journal.close()
             self._rotate()

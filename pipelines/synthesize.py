@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -149,6 +150,8 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
             fn_constructor_args=(config, memory, placement.workers),
             num_cpus=placement.cpus,
             num_gpus=placement.gpus or None,
+            # Ray would give each process as many threads as CPUs it reserves, which is one for an engine on CPUs.
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))}},
             compute=ray.data.ActorPoolStrategy(
                 size=placement.workers,
                 max_tasks_in_flight_per_actor=placement.dialogues_in_flight * 2,
@@ -157,12 +160,16 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
             ),
         )
         batches = rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
-        with _Sink(folder, progress) as sink:
-            for batch in batches:
-                for row in batch.to_pylist():
-                    if row["fatal"]:
-                        raise RunStopped(row["fatal"])
-                    sink.add(row)
+        try:
+            with _Sink(folder, progress) as sink:
+                for batch in batches:
+                    for row in batch.to_pylist():
+                        if row["fatal"]:
+                            raise RunStopped(row["fatal"])
+                        sink.add(row)
+        finally:
+            # On a shared cluster the name must be free for the next start.
+            ray.kill(memory)
 
 
 class _Sink:

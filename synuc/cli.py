@@ -26,6 +26,8 @@ app = typer.Typer(
 seeds_app = typer.Typer(no_args_is_help=True, help="Look at seed dialogues.")
 app.add_typer(seeds_app, name="seeds")
 
+INTERRUPTED = 130
+
 Configs = Annotated[list[Path], typer.Option("--config", help="YAML file; give it again to lay one over another.")]
 Overrides = Annotated[list[str], typer.Option("--set", help="One value over the files, e.g. engine.model=my/model.")]
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
@@ -143,20 +145,17 @@ def _load(configs: list[Path], overrides: list[str]) -> RunConfig:
 def main() -> None:
     """Run the command; a problem that has a remedy ends with one message and exit code 1, Ctrl-C with 130."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
-    except typer.Abort:
-        sys.exit(130)
-    except KeyboardInterrupt:
-        typer.secho("synuc: interrupted; what was finished is kept, the same command goes on from there", err=True)
-        sys.exit(130)
+        # Not standalone, Typer returns the exit code of typer.Exit, and 130 for Ctrl-C.
+        code = app(standalone_mode=False)
     except TyperException as wrong_arguments:
         typer.secho(f"synuc: {wrong_arguments.format_message()} Try --help.", err=True, fg="red")
         sys.exit(wrong_arguments.exit_code)
     except Problem as problem:
         typer.secho(f"synuc: {problem}", err=True, fg="red")
         sys.exit(1)
+    if code == INTERRUPTED:
+        typer.secho("synuc: interrupted; what was finished is kept, the same command goes on from there", err=True)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

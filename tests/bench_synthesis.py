@@ -2,8 +2,8 @@
 
 (a) Against the stand-in endpoint (fixed service time, fixed slots): wall time from the first call to the last over the
     ideal `calls * service_time / slots`. Target: at most 1.15.
-(b) With the embedded model in vLLM on real dialogues of 1,000 tokens and more: the share of prompt tokens that came from
-    the prefix cache. Target: at least 70%.
+(b) With the embedded model in vLLM on real dialogues of 1,000 tokens and more: the share of prompt tokens that came
+    from the prefix cache. Target: at least 70%.
 """
 
 from __future__ import annotations

@@ -97,7 +97,8 @@ def test_a_second_driver_is_refused(tmp_path: Path, standin: Standin) -> None:
 
 
 def test_a_model_that_talks_nonsense_fails_every_sample_and_ends(tmp_path: Path, standin: Standin) -> None:
-    settings = config(dialogues(tmp_path / "seeds.jsonl", 5), standin("--nonsense").url, task_filter=False)
+    url = standin("--nonsense").url
+    settings = config(dialogues(tmp_path / "seeds.jsonl", 5), url, task_filter=False, alpha=0.0)
     assert synthesize(settings, tmp_path / "run", quiet())
     _, outcomes = counts(tmp_path / "run")
     assert outcomes == {"failed": 10}
@@ -108,7 +109,7 @@ def test_a_model_that_talks_nonsense_fails_every_sample_and_ends(tmp_path: Path,
 
 def test_injected_faults_lose_and_repeat_nothing(tmp_path: Path, standin: Standin) -> None:
     url = standin("--error-rate", "0.05").url
-    settings = config(dialogues(tmp_path / "seeds.jsonl", 30), url, task_filter=False)
+    settings = config(dialogues(tmp_path / "seeds.jsonl", 30), url, task_filter=False, alpha=0.0)
     settings = settings.model_copy(update={"engine": settings.engine.model_copy(update={"give_up_after_s": 60})})
     assert synthesize(settings, tmp_path / "run", quiet())
     ids, _ = counts(tmp_path / "run")
@@ -120,7 +121,7 @@ def test_an_endpoint_that_goes_away_stops_the_run_and_it_goes_on(tmp_path: Path)
     seeds = dialogues(tmp_path / "seeds.jsonl", 40)
     with running("--service-time", "0.2", "--slots", "8") as endpoint:
         port = endpoint.port
-        settings = config(seeds, endpoint.url, task_filter=False)
+        settings = config(seeds, endpoint.url, task_filter=False, alpha=0.0)
         settings = settings.model_copy(
             update={"cluster": settings.cluster.model_copy(update={"dialogues_in_flight": 8})}
         )
@@ -177,6 +178,7 @@ def test_a_stopped_driver_is_continued_by_the_same_command(
         "engine.base_url": url,
         "seeds.languages": "[]",
         "method.task_filter": "false",
+        "method.alpha": "0",
         "cluster.dialogues_in_flight": "16",
     }
     command = [sys.executable, "-m", "synuc.cli", "synthesize", "--run", str(run), "--seeds", str(seeds)]
