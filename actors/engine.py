@@ -18,13 +18,14 @@ from pydantic import BaseModel, ValidationError
 
 from synuc.config import OpenAIEngine, Price, VllmEngine
 from synuc.neutralise import BREAK
+from synuc.problem import Problem
 from synuc.types import CallFailed, LLMRequest, clean
 
 # An answer that couldn't be used would come again at temperature 0.
 RETRY_TEMPERATURE = 0.7
 
 
-class EngineUnavailable(Exception):
+class EngineUnavailable(Problem):
     """Stops the run: no endpoint, key, model or package to run it with. The message says what to do."""
 
 

@@ -201,18 +201,9 @@ def start_memory(run: Path, k: int, threshold: int, lease_s: float, node_id: str
     """
     name = f"synuc-memory-{run.name}"
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
-    handle = (
-        ray.remote(Memory)
-        .options(
-            name=name,
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-            max_task_retries=-1,
-            scheduling_strategy=strategy,
-        )
-        .remote(str(run), k, threshold, lease_s)
-    )
+    actor: Any = ray.remote(Memory)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": strategy}
+    handle = actor.options(name=name, get_if_exists=True, **options).remote(str(run), k, threshold, lease_s)
     path = ray.get(handle.path.remote())
     if path != str(run):
         raise OtherRun(f"the cluster runs another run called {run.name} (in {path}); rename this one or wait for it")

@@ -188,7 +188,7 @@ class RunFolder:
     def method(self) -> dict[str, Any]:
         """What the run was begun with: seeds, method, engines, prompts version."""
         data: dict[str, Any] = json.loads((self.path / "method.json").read_text("utf-8"))
-        return data["method"] | {"fingerprint": data["fingerprint"]}
+        return {**data["method"], "fingerprint": data["fingerprint"]}
 
     def write_part(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to a table as one new file."""

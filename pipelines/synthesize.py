@@ -13,10 +13,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from rich.console import Console
@@ -132,7 +132,7 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         from actors.memory import start_memory
         from actors.worker import SynthesisWorker
 
-        placement = place(config, ray.cluster_resources())
+        placement = place(config, ray.cluster_resources())  # type: ignore[no-untyped-call]
         here = ray.get_runtime_context().get_node_id()
         memory = start_memory(
             folder.path, config.method.k, config.method.update_threshold, config.cluster.lease_s, here
@@ -146,7 +146,7 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         # A `map_batches` before the repartition would be fused with the workers' map, a whole file one row of work.
         pending = pending.repartition(target_num_rows_per_block=1)
         rows = pending.map(
-            SynthesisWorker,
+            cast(Any, SynthesisWorker),
             fn_constructor_args=(config, memory, placement.workers),
             num_cpus=placement.cpus,
             num_gpus=placement.gpus or None,
@@ -159,11 +159,11 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
                 enable_true_multi_threading=True,
             ),
         )
-        batches = rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        tables: Iterable[Any] = rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         try:
             with _Sink(folder, progress) as sink:
-                for batch in batches:
-                    for row in batch.to_pylist():
+                for table in tables:
+                    for row in table.to_pylist():
                         if row["fatal"]:
                             raise RunStopped(row["fatal"])
                         sink.add(row)

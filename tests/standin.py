@@ -32,6 +32,8 @@ _TEXT = (
 )
 WORDS = _TEXT.split()
 FAULTS = ("429", "500", "503", "drop", "garbage")
+# Fields that end a sample early if they are true.
+FALSE = ("revision_signal",)
 # What an answer's text becomes if the last message holds the word.
 TRICKS: dict[str, Callable[[str], str]] = {
     "TRICK_FENCES": lambda text: f"Here you are:\n```json\n{text}\n```\nAnything else?",
@@ -73,6 +75,7 @@ def maker(schema: dict[str, Any], root: dict[str, Any], booleans: str) -> Make:
     kind = schema.get("type", "object")
     if kind == "object":
         fields = {key: maker(value, root, booleans) for key, value in schema.get("properties", {}).items()}
+        fields |= {key: _false for key in FALSE if key in fields}
         return lambda rng: {key: make(rng) for key, make in fields.items()}
     if kind == "array":
         item = maker(schema.get("items", {"type": "string"}), root, booleans)
@@ -90,6 +93,10 @@ def maker(schema: dict[str, Any], root: dict[str, Any], booleans: str) -> Make:
     if kind == "boolean":
         return lambda rng: booleans != "random" or rng.random() < 0.5
     return lambda _: None
+
+
+def _false(_: random.Random) -> bool:
+    return False
 
 
 def _words(rng: random.Random, shortest: int, longest: int) -> str:

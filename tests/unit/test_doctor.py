@@ -123,6 +123,17 @@ def test_a_containers_memory_counts(said: Said, monkeypatch: pytest.MonkeyPatch,
     assert "container" not in said()[1]
 
 
+def test_a_gpu_that_torch_cannot_use_is_noted_and_not_counted_on(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_module, "_gpus", lambda: [("torch can't use it", 0.0)])
+    well, text = said()
+    assert well
+    assert line(text, "GPU").startswith("!")
+    assert "configs/gpu.yaml" not in text
+    monkeypatch.setattr(doctor_module, "_gpus", lambda: [("H200", 139.0)])
+    assert "H200, 139 GiB" in line(said()[1], "GPU")
+    assert "Next: synuc synthesize --config configs/gpu.yaml" in said()[1]
+
+
 def test_a_cluster_is_named(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert "RAY_ADDRESS isn't set" in line(said()[1], "Ray cluster")

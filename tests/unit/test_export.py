@@ -107,13 +107,14 @@ def test_the_cards_numbers_are_those_of_the_data(tmp_path: Path) -> None:
     accepted = run.accepted()
     assert any(sample.judgment and sample.judgment.confidence == 79 for sample in accepted)
     assert f"{len(accepted)} chat histories" in text
-    for label in Label:
-        samples = of_label(accepted, label)
+    for label in (*Label, None):
+        samples = of_label(accepted, label) if label else accepted
         turns = [len(sample.dialogue.turns) for sample in samples]
         en = sum(sample.language == "en" for sample in samples)
         mean = sum(turns) / len(turns)
         cells = [en, len(turns) - en, len(turns), f"{mean:.2f}", max(turns), f"{2 * mean:.2f}"]
-        assert f"| `{label.value}` | {' | '.join(map(str, cells))} |" in text
+        name = f"`{label.value}`" if label else "all"
+        assert f"| {name} | {' | '.join(map(str, cells))} |" in text
     assert "| tau | 70:" in text
     assert "| K | 3:" in text
     assert "| alpha | 1.0:" in text
