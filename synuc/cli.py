@@ -130,7 +130,7 @@ def doctor() -> None:
     """What this machine has, what is missing, which config fits."""
     from rich.console import Console
 
-    from cluster.doctor import doctor as job
+    from actors.doctor import doctor as job
 
     if not job(Console()):
         raise typer.Exit(1)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cluster import doctor as doctor_module
-from cluster.doctor import Machine, advice, doctor
+from actors import doctor as doctor_module
+from actors.doctor import Machine, advice, doctor
 
 Said = Callable[[], tuple[bool, str]]
 
@@ -180,7 +180,7 @@ def test_the_configs_it_names_are_there() -> None:
 
 def test_it_is_quick_and_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from rich.console import Console; from cluster import doctor as d; d.GPU_DEVICES = ();"
+        "import sys; from rich.console import Console; from actors import doctor as d; d.GPU_DEVICES = ();"
         "d.doctor(Console()); print([m for m in ('ray', 'vllm', 'torch', 'transformers') if m in sys.modules])"
     )
     started = time.monotonic()
