@@ -11,8 +11,11 @@ import dataclasses
 import json
 import os
 import threading
+from collections.abc import Iterator
+from concurrent.futures import as_completed
 from typing import Any, get_args
 
+import pyarrow as pa
 import ray
 
 from actors.engine import Call, Engine, EngineDead, EngineUnavailable, ask, build_engine
@@ -35,13 +38,13 @@ CRASHES_PER_DIALOGUE = 3
 
 
 class SynthesisWorker:
-    """A Ray Data UDF: one row with a seed dialogue in, one row with all its samples and calls out.
+    """A Ray Data UDF: a few rows with seed dialogues in, one row with all samples and calls of each out, as it ends.
 
-    A row's `fatal` is empty, or says why no dialogue can be worked on (the endpoint is gone, a key is wrong); the
-    driver then stops the run, and the dialogue counts as not begun.
+    `dialogues` bounds those at work at once in this process. A row's `fatal` is empty, or says why no dialogue can be
+    worked on (the endpoint is gone, a key is wrong); the driver then stops the run, and the dialogue was never begun.
     """
 
-    def __init__(self, config: RunConfig, memory: Any, workers: int) -> None:
+    def __init__(self, config: RunConfig, memory: Any, workers: int, dialogues: int) -> None:
         self.config = config
         self.memory = memory
         configs = config.engines()
@@ -52,17 +55,24 @@ class SynthesisWorker:
         self.engines: dict[Role, Engine] = {
             role: built[configs.index(config.engine_of(role))] for role in get_args(Role)
         }
+        self.room = asyncio.Semaphore(dialogues)
         self.in_flight: set[str] = set()
         self.crashes: dict[str, int] = ray.get(memory.crash_counts.remote())
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Blocks its thread until the dialogue is done; Ray calls it from one thread per dialogue in flight."""
-        seed = Seed.model_validate_json(row["seed"])
-        return asyncio.run_coroutine_threadsafe(self._work(seed), self.loop).result()
+    def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
+        """Ray calls it from several threads; all their dialogues share this process's event loop."""
+        seeds = [Seed.model_validate_json(seed) for seed in batch["seed"].to_pylist()]
+        works = [asyncio.run_coroutine_threadsafe(self._work(seed), self.loop) for seed in seeds]
+        for work in as_completed(works):
+            yield pa.Table.from_pylist([work.result()])
 
-    async def _work(self, seed: Seed) -> dict[str, Any]:
+    async def _work(self, seed: Seed) -> dict[str, str]:
+        async with self.room:
+            return await self._samples(seed)
+
+    async def _samples(self, seed: Seed) -> dict[str, str]:
         ledger: list[Call] = []
         if self.crashes.get(seed.id, 0) >= CRASHES_PER_DIALOGUE:
             return _row(seed, [crashed(seed)], ledger)
@@ -113,7 +123,7 @@ class SynthesisWorker:
         raise TypeError(f"no such effect: {effect!r}")
 
 
-def _row(seed: Seed, samples: list[Sample], ledger: list[Call], fatal: str = "") -> dict[str, Any]:
+def _row(seed: Seed, samples: list[Sample], ledger: list[Call], fatal: str = "") -> dict[str, str]:
     return {
         "seed_id": seed.id,
         "samples": json.dumps([sample.model_dump(mode="json") for sample in samples], ensure_ascii=False),

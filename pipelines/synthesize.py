@@ -1,7 +1,8 @@
 """The main job: Ray Data streams seed dialogues through synthesis workers into a run folder.
 
-Every dialogue is one row in a block of its own, so that it leaves its worker as soon as it is done; the driver writes
-finished dialogues in small Parquet files. Resuming skips dialogues whose samples are written, whatever the blocks were.
+A dialogue leaves its worker as soon as it is done, and the driver writes finished dialogues in small Parquet files.
+Resuming skips dialogues whose samples are written, whatever the blocks were. A block that Ray repeats after the loss of
+a node may bring a dialogue twice or miss one: the first is not written again, the second is streamed again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from synuc.sample import Sample
 
 ROWS_PER_FILE = 1024
 SECONDS_PER_FILE = 5.0
+DIALOGUES_PER_BLOCK = 8
 
 
 class RunStopped(Problem):
@@ -64,7 +66,11 @@ def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
         ended = "stopped"
         try:
             with Progress(console, total, len(finished)) as progress:
-                _stream(config, folder, finished, progress)
+                while len(finished) < total:
+                    _stream(config, folder, finished, progress)
+                    before, finished = len(finished), folder.finished()
+                    if len(finished) == before:
+                        raise RunStopped(f"{total - before} dialogues came back without samples; see Ray's logs")
             ended = "finished"
             console.print(progress.line(), soft_wrap=True)
         except KeyboardInterrupt:
@@ -139,23 +145,32 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         )
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
+        # Backpressure reserves this much object store for each dialogue in flight; a finished one is some 20 KB.
+        context.target_max_block_size = 256 * 1024
+        # It would poll from one thread per dialogue in flight: more than half of the CPU on two cores.
+        context.memory_usage_poll_interval_s = None
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         pending = ray.data.read_parquet(folder.parts("seeds"))
         if len(finished):
             pending = pending.filter(expr=col("id").not_in(finished.to_pylist()))
-        # A `map_batches` before the repartition would be fused with the workers' map, a whole file one row of work.
-        pending = pending.repartition(target_num_rows_per_block=1)
-        rows = pending.map(
+        # Small blocks: a worker gets a few dialogues at a time, and all workers get some. No `map_batches` may stand
+        # before the repartition: it would be fused with the workers', and a whole file be one task.
+        blocks = max(1, min(DIALOGUES_PER_BLOCK, (progress.total - len(finished)) // (4 * placement.workers)))
+        dialogues = placement.dialogues_in_flight
+        rows = pending.repartition(target_num_rows_per_block=blocks).map_batches(
             cast(Any, SynthesisWorker),
-            fn_constructor_args=(config, memory, placement.workers),
+            fn_constructor_args=(config, memory, placement.workers, dialogues),
+            batch_size=None,
+            batch_format="pyarrow",
             num_cpus=placement.cpus,
             num_gpus=placement.gpus or None,
             # Ray would give each process as many threads as CPUs it reserves, which is one for an engine on CPUs.
             runtime_env={"env_vars": {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))}},
             compute=ray.data.ActorPoolStrategy(
                 size=placement.workers,
-                max_tasks_in_flight_per_actor=placement.dialogues_in_flight * 2,
-                max_concurrent_calls_per_actor=placement.dialogues_in_flight,
+                # More blocks than dialogues in flight need: one that waits for its last dialogue leaves room.
+                max_tasks_in_flight_per_actor=4 * -(-dialogues // blocks),
+                max_concurrent_calls_per_actor=2 * -(-dialogues // blocks),
                 enable_true_multi_threading=True,
             ),
         )
@@ -180,6 +195,7 @@ class _Sink:
         self.progress = progress
         self.samples: list[dict[str, Any]] = []
         self.calls: list[dict[str, Any]] = []
+        self.seen: set[str] = set()
         self.failure: OSError | None = None
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -198,6 +214,9 @@ class _Sink:
     def add(self, row: dict[str, Any]) -> None:
         if self.failure:
             raise self.failure
+        if row["seed_id"] in self.seen:
+            return
+        self.seen.add(row["seed_id"])
         samples = [sample_row(Sample.model_validate(sample)) for sample in json.loads(row["samples"])]
         calls = [{"seed_id": row["seed_id"], **call} for call in json.loads(row["calls"])]
         with self._lock:

@@ -79,6 +79,7 @@ class Historical(Reply):
 
 
 class HistoricalConstraints(Reply):
+    reason: Reason
     constraints: Annotated[list[Historical], Field(max_length=10)]
 
 

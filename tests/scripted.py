@@ -86,6 +86,7 @@ def _tasks(_: LLMRequest) -> dict[str, Any]:
 def _constraints(_: LLMRequest) -> dict[str, Any]:
     named = zip(("content", "length", "mood", "vocabulary"), (*EXPLICIT, *IMPLICIT), strict=True)
     return {
+        "reason": "by turn",
         "constraints": [
             {
                 "turn": 1 + n % 2,
@@ -96,7 +97,7 @@ def _constraints(_: LLMRequest) -> dict[str, Any]:
                 "scope": "main_task",
             }
             for n, (dimension, value) in enumerate(named)
-        ]
+        ],
     }
 
 

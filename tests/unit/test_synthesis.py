@@ -33,7 +33,7 @@ ND, ER, IC = Label.ND, Label.ER, Label.IC
 ALL = Method(alpha=1.0)
 """Every label for every eligible dialogue."""
 BROKEN = CallFailed("unparseable", "no JSON in three attempts")
-NO_CONSTRAINTS: dict[str, Any] = {"constraints": []}
+NO_CONSTRAINTS: dict[str, Any] = {"reason": "nothing", "constraints": []}
 
 
 def only(*labels: Label, **fields: Any) -> Method:
@@ -366,7 +366,13 @@ def test_every_call_has_its_role_temperature_and_bound() -> None:
 REJECTIONS = [
     (IC, "constraints", NO_CONSTRAINTS, "match", "no valid constraint"),
     (ER, "constraints", NO_CONSTRAINTS, "match", "no explicit constraint"),
-    (ER, "constraints", {"constraints": [constraint("implicit", "v")]}, "match", "no explicit constraint"),
+    (
+        ER,
+        "constraints",
+        {"reason": "one", "constraints": [constraint("implicit", "v")]},
+        "match",
+        "no explicit constraint",
+    ),
     (IC, "verify_anchor", {"pair_holds": False}, "anchor", "pair: they exclude each other"),
     (ER, "verify_anchor", {"pair_holds": False}, "anchor", "pair: they exclude each other"),
     (IC, "verify_anchor", {"revision_signal": True}, "anchor", "revision signal: it brings the new one in"),
@@ -431,7 +437,9 @@ def test_conflicts_stand_within_the_active_task(label: Label, continues: str) ->
 
 
 def test_er_may_lack_a_candidate_where_ic_has_one() -> None:
-    samples, driver = synthesised(only(ER, IC), constraints={"constraints": [constraint("implicit", "v")]})
+    samples, driver = synthesised(
+        only(ER, IC), constraints={"reason": "one", "constraints": [constraint("implicit", "v")]}
+    )
     assert (samples["ER"].outcome, samples["ER"].stage) == (Outcome.REJECTED, "match")
     assert samples["IC"].outcome is Outcome.ACCEPTED
     assert choices(driver.the("match"), "constraint") == ["c1"]
