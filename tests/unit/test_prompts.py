@@ -194,7 +194,7 @@ SHAPES: dict[str, tuple[type[BaseModel], str]] = {
     "filter": (replies.Eligibility, "reason"),
     "tasks": (replies.Tasks, "reason"),
     # Each item begins with where and in which words it stands.
-    "constraints": (replies.HistoricalConstraints, "constraints"),
+    "constraints": (replies.HistoricalConstraints, "reason"),
     "constraints item": (replies.Historical, "turn"),
     "extract_new": (replies.NewConstraints, "reason"),
     "extract_new item": (replies.New, "evidence"),
