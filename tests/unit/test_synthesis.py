@@ -835,7 +835,7 @@ def test_no_answer_of_an_earlier_call_makes_a_line_of_its_own(text: str) -> None
                 "tasks": {"active_main_task": said, "active_subtask": said, "completed_subtasks": [said]},
                 "constraints": {
                     "reason": said,
-                    "constraints": [constraint(kind, said, evidence=said) for kind in ("explicit", "implicit")]
+                    "constraints": [constraint(kind, said, evidence=said) for kind in ("explicit", "implicit")],
                 },
                 "generate": {"value": said, "carrier": said},
                 "pair": {"value": said, "carrier": said},
