@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synuc-setup
 TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements/cpu.lock)
 
-.PHONY: setup demo test lint types unit local test-slow bench-synthesis lock clean
+.PHONY: setup demo test lint types unit local bench-synthesis lock clean
 
 setup: $(STAMP)
 
@@ -40,10 +40,7 @@ unit: setup
 
 # Real Ray, real vLLM, the embedded model: one process, so that only one engine is alive at a time.
 local: setup
-	$(BIN)/pytest tests/local -m "not gpu and not slow"
-
-test-slow: setup
-	$(BIN)/pytest tests -m slow
+	$(BIN)/pytest tests/local -m "not gpu"
 
 bench-synthesis: setup
 	$(BIN)/python -m tests.bench_synthesis
