@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -67,14 +67,16 @@ class Progress:
         left = f"{_duration(seconds / finished * (self.total - self.done))} left" if finished else "no estimate yet"
         return f"{self.calls / seconds:.1f} calls/s, {self.tokens / seconds:,.0f} tokens/s, {left}"
 
-    def _panel(self) -> Table:
-        table = Table(title=f"{self.done}/{self.total} dialogues · {self._speed()}", title_justify="left")
+    def _panel(self) -> Group:
+        table = Table()
         for column in ("label", "accepted", "rejected", "failed"):
             table.add_column(column, justify="left" if column == "label" else "right")
-        for label in ("ND", "ER", "IC"):
+        # "-": dialogues that could not be routed to a label.
+        unrouted = ["-"] if any(label == "-" for label, _ in self.outcomes) else []
+        for label in ["ND", "ER", "IC", *unrouted]:
             counts = (str(self.outcomes[label, name]) for name in ("accepted", "rejected", "failed"))
             table.add_row(label, *counts)
-        return table
+        return Group(f"{self.done}/{self.total} dialogues · {self._speed()}", table)
 
 
 def _duration(seconds: float) -> str:
