@@ -8,7 +8,6 @@ a node may bring a dialogue twice or miss one: the first is not written again, t
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import logging
 import os
@@ -98,7 +97,7 @@ def _ingest(config: RunConfig, folder: RunFolder, console: Console) -> dict[str,
     for item in read_seeds(config.seeds):
         stats.add(item)
         if isinstance(item, Refused):
-            rejects.append(dataclasses.asdict(item))
+            rejects.append(item.as_row())
         else:
             seeds.append({"id": item.seed.id, "seed": item.seed.model_dump_json()})
         for table, rows in (("seeds", seeds), ("rejects", rejects)):

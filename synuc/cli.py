@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
 from synuc.problem import Problem
-
-if TYPE_CHECKING:
-    from synuc.config import RunConfig
 
 # The jobs live beside this package in the checkout and are imported by plain name.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -64,8 +61,9 @@ def synthesize(
     from rich.console import Console
 
     from pipelines.synthesize import synthesize as job
+    from synuc.config import load
 
-    config = _load(configs, [*overrides, *([f"seeds.paths=[{', '.join(map(repr, seeds))}]"] if seeds else [])])
+    config = load(configs, [*overrides, *([f"seeds.paths=[{', '.join(map(repr, seeds))}]"] if seeds else [])])
     if not config.seeds.paths:
         raise Problem(
             "no seeds: give --seeds PATH or set seeds.paths; --seeds sharegpt-sample takes the packaged dialogues"
@@ -134,12 +132,6 @@ def doctor() -> None:
 
     if not job(Console()):
         raise typer.Exit(1)
-
-
-def _load(configs: list[Path], overrides: list[str]) -> RunConfig:
-    from synuc.config import load
-
-    return load(configs, overrides)
 
 
 def main() -> None:
