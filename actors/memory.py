@@ -136,6 +136,7 @@ class Memory:
         self.lease_s = lease_s
         self.journal = MemoryJournal(Path(run) / "memory", k, threshold)
         self.crashes: dict[str, int] = {}
+        self.barren = 0
 
     def path(self) -> str:
         """The run folder that this memory belongs to."""
@@ -167,10 +168,15 @@ class Memory:
         if self.journal.state.holds(lease):
             self.journal.write({"do": "release", "lease": lease.model_dump(mode="json")})
 
-    def report_crash(self, seed_ids: list[str]) -> None:
-        """An engine died while it worked on these dialogues."""
+    def report_crash(self, seed_ids: list[str], finished: bool) -> int:
+        """An engine died while it worked on these dialogues; `finished` says whether it had finished another one.
+
+        Returns how many in a row have died that finished none.
+        """
         for seed_id in seed_ids:
             self.crashes[seed_id] = self.crashes.get(seed_id, 0) + 1
+        self.barren = 0 if finished else self.barren + 1
+        return self.barren
 
     def crash_counts(self) -> dict[str, int]:
         """How often an engine died on each dialogue, in this process."""

@@ -84,7 +84,7 @@ class InProcessVllm:
             # FINAL_ONLY: there is one.
             answer = [answer async for answer in answers][-1]
         except EngineDeadError:
-            raise EngineDead(f"the vLLM engine of {self.name} died; its log above says why") from None
+            raise EngineDead(f"the vLLM engine of {self.name} died") from None
         except EngineGenerateError as error:
             if self._llm.errored:
                 raise EngineDead(f"the vLLM engine of {self.name} died: {error.__cause__}") from None

@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import as_completed
+from contextlib import nullcontext
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -20,21 +21,15 @@ import ray
 
 from actors.engine import Call, Engine, EngineDead, EngineUnavailable, ask, build_engine
 from synuc.config import RunConfig
+from synuc.effects import CommitUpdate, Fork, Program, ReadRepository, RecordTrajectory, ReleaseLease
 from synuc.sample import Sample
-from synuc.synthesis import (
-    CommitUpdate,
-    Fork,
-    Program,
-    ReadRepository,
-    RecordTrajectory,
-    ReleaseLease,
-    crashed,
-    synthesise,
-)
+from synuc.synthesis import crashed, synthesise
 from synuc.types import CallFailed, LLMRequest, Role, Seed
 
-# An engine that died this often on a dialogue is not given it again.
+# A dialogue on which engines died this often is not tried again.
 CRASHES_PER_DIALOGUE = 3
+# As many engines of each worker as may die in a row without finishing a dialogue: more than one dialogue can kill so.
+BARREN_ENGINES = CRASHES_PER_DIALOGUE + 2
 
 
 class SynthesisWorker:
@@ -57,6 +52,11 @@ class SynthesisWorker:
         }
         self.room = asyncio.Semaphore(dialogues)
         self.in_flight: set[str] = set()
+        self.suspected = asyncio.Lock()
+        self.dying = asyncio.Lock()
+        self.finished = False
+        self.hopeless_at = BARREN_ENGINES * workers
+        self.hopeless = False
         self.crashes: dict[str, int] = ray.get(memory.crash_counts.remote())
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
@@ -69,27 +69,42 @@ class SynthesisWorker:
             yield pa.Table.from_pylist([work.result()])
 
     async def _work(self, seed: Seed) -> dict[str, str]:
-        async with self.room:
+        crashes = self.crashes.get(seed.id, 0)
+        if crashes >= CRASHES_PER_DIALOGUE:
+            return _row(seed, [crashed(seed)], [])
+        # All that were in flight are blamed for a crash. The last tries are made one by one, so that only the one that
+        # really kills its engine uses them up.
+        turn = self.suspected if crashes == CRASHES_PER_DIALOGUE - 1 else nullcontext()
+        async with turn, self.room:
             return await self._samples(seed)
 
     async def _samples(self, seed: Seed) -> dict[str, str]:
         ledger: list[Call] = []
-        if self.crashes.get(seed.id, 0) >= CRASHES_PER_DIALOGUE:
-            return _row(seed, [crashed(seed)], ledger)
         self.in_flight.add(seed.id)
         try:
             samples: list[Sample] = await self._drive(synthesise(seed, self.config.method), ledger)
+            self.finished = True
             return _row(seed, samples, ledger)
         except EngineUnavailable as error:
             return _row(seed, [], ledger, fatal=str(error))
         except OSError as error:
             return _row(seed, [], ledger, fatal=f"the memory can't be written to the run folder: {error}")
-        except EngineDead:
-            await self.memory.report_crash.remote(sorted(self.in_flight))
-            # Ray replaces the actor and hands its dialogues out again.
-            os._exit(1)
+        except EngineDead as error:
+            await self._die()
+            why = f"{self.hopeless_at} engines in a row died without finishing a dialogue; the last one: {error}"
+            return _row(seed, [], ledger, fatal=f"{why}. Ray's logs say more.")
         finally:
             self.in_flight.discard(seed.id)
+
+    async def _die(self) -> None:
+        """End this process: Ray replaces it and hands its dialogues out again. Returns if that is hopeless."""
+        # All dialogues in flight come here. The first one reports for all, and the lock keeps the others until the end.
+        async with self.dying:
+            if not self.hopeless:
+                barren = await self.memory.report_crash.remote(sorted(self.in_flight), self.finished)
+                self.hopeless = barren >= self.hopeless_at
+            if not self.hopeless:
+                os._exit(1)
 
     async def _drive(self, program: Program[Any], ledger: list[Call]) -> Any:
         """Carry out a program's effects until it returns."""

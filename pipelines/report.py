@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.run_folder import RunError, RunFolder
+from pipelines.run_folder import RunFolder
+from synuc.folder import RunError
 from synuc.problem import Problem
 from synuc.sample import Outcome, Sample
 from synuc.speaking import Speaking

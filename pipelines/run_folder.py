@@ -15,11 +15,9 @@ Every file appears whole or not at all: it is written under a hidden name and re
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
-import yaml
 
-from synuc.config import RunConfig, differences, fingerprint
-from synuc.problem import Problem
+from synuc.folder import Folder, RunError, write_whole
 from synuc.sample import Sample
 
 SAMPLES = pa.schema(
@@ -83,10 +79,6 @@ REJECTS = pa.schema(
 TABLES = {"samples": SAMPLES, "calls": CALLS, "seeds": SEEDS, "rejects": REJECTS}
 
 
-class RunError(Problem):
-    """A run folder that can't be used as asked; the message says what to do."""
-
-
 def sample_row(sample: Sample) -> dict[str, Any]:
     """The columns of `SAMPLES`: what one filters by, and the whole sample as JSON in `record`."""
     return {
@@ -108,22 +100,8 @@ def sample_row(sample: Sample) -> dict[str, Any]:
     }
 
 
-def write_whole(path: Path, data: str) -> None:
-    """Write a text file that no reader ever sees half of."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-class RunFolder:
-    """Reads and writes one run folder. Only the driver that holds `locked` may write."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path.resolve()
+class RunFolder(Folder):
+    """Reads and writes the folder of a synthesis run."""
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
@@ -135,60 +113,6 @@ class RunFolder:
         if not (path / "method.json").exists():
             raise RunError(f"{path} is no run folder; begin one with: synuc synthesize --config ... --run {path}")
         return cls(path)
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """The right to write, for the length of the block.
-
-        Raises:
-            RunError: another process has it, or the folder can't be written to.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("a+")
-        except OSError as error:
-            raise RunError(f"can't write to the run folder {self.path}: {error.strerror}") from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                raise RunError(
-                    f"{self.path} is being written by process {lock.read() or '?'}; wait for it or choose another --run"
-                ) from None
-            lock.seek(0)
-            lock.truncate()
-            lock.write(str(os.getpid()))
-            lock.flush()
-            yield
-
-    def begin(self, config: RunConfig, snapshot: Mapping[str, Any]) -> None:
-        """Write the configuration, or check that it continues what is here.
-
-        Raises:
-            RunError: the method differs; the message names the fields.
-        """
-        snapshot = json.loads(json.dumps(snapshot))
-        method = self.path / "method.json"
-        if method.exists():
-            old = json.loads(method.read_text("utf-8"))["method"]
-            if changed := differences(old, snapshot):
-                listed = "\n  ".join(changed)
-                raise RunError(
-                    f"{self.path} was begun with another method, so it can't be continued with this one:\n  {listed}\n"
-                    "Use the old settings, or begin another run folder."
-                )
-        else:
-            data = {"fingerprint": fingerprint(snapshot), "method": snapshot}
-            write_whole(method, json.dumps(data, indent=2, ensure_ascii=False))
-        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        write_whole(self.path / "config.yaml", text)
-
-    @property
-    def method(self) -> dict[str, Any]:
-        """What the run was begun with: seeds, method, engines, prompts version."""
-        data: dict[str, Any] = json.loads((self.path / "method.json").read_text("utf-8"))
-        return {**data["method"], "fingerprint": data["fingerprint"]}
 
     def write_part(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to a table as one new file."""

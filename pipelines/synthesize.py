@@ -26,10 +26,11 @@ from cluster.connect import connected
 from cluster.placement import place
 from pipelines.progress import Progress
 from pipelines.readers import Refused
-from pipelines.run_folder import RunError, RunFolder, sample_row
+from pipelines.run_folder import RunFolder, sample_row
 from pipelines.seeds import SeedStats, read_seeds
 from synuc import prompts
 from synuc.config import RunConfig, method_snapshot
+from synuc.folder import RunError
 from synuc.problem import Problem
 from synuc.sample import Sample
 

@@ -22,6 +22,8 @@ app = typer.Typer(
 )
 seeds_app = typer.Typer(no_args_is_help=True, help="Look at seed dialogues.")
 app.add_typer(seeds_app, name="seeds")
+train_app = typer.Typer(no_args_is_help=True, help="Train a detector on exported samples.")
+app.add_typer(train_app, name="train")
 
 INTERRUPTED = 130
 
@@ -75,15 +77,25 @@ def synthesize(
 def export(
     run: Run,
     retention: Annotated[str, typer.Option(help="Assistant turns in the history: full, partial or omit.")] = "partial",
+    trainers: Annotated[
+        list[str], typer.Option("--for", help="Also as ms-swift or llama-factory reads it; give it again for both.")
+    ] = [],
 ) -> None:
     """Write UC-Data-SFT and UC-Data-GRPO (JSONL and Parquet) and a dataset card to RUN/export."""
     from pipelines.export import export as job
+    from pipelines.interchange import Trainer, bundle
     from pipelines.run_folder import RunFolder
     from synuc.formatting import Retention
 
     if retention not in list(Retention):
         raise Problem(f"--retention {retention}: choose one of {', '.join(Retention)}")
-    for line in job(RunFolder.existing(run), Retention(retention)):
+    for name in trainers:
+        if name not in list(Trainer):
+            raise Problem(f"--for {name}: choose one of {', '.join(Trainer)}")
+    folder = RunFolder.existing(run)
+    for line in job(folder, Retention(retention)):
+        typer.echo(line)
+    for line in bundle(folder, {Trainer(name) for name in trainers}):
         typer.echo(line)
 
 
@@ -132,6 +144,47 @@ def doctor() -> None:
 
     if not job(Console()):
         raise typer.Exit(1)
+
+
+TrainRun = Annotated[Path, typer.Option("--run", help="Folder of the run; an existing one is continued.")]
+ExportedData = Annotated[Path, typer.Option("--data", help="Export folder of a synthesis run.")]
+
+
+@train_app.command("sft")
+def train_sft(
+    run: TrainRun,
+    data: ExportedData,
+    configs: Configs = [],
+    backbone: Annotated[Path | None, typer.Option("--backbone", help="YAML file that names the backbone.")] = None,
+    overrides: Overrides = [],
+) -> None:
+    """LoRA SFT on UC-Data-SFT."""
+    from rich.console import Console
+
+    from synuc.layers import compose
+    from training.config import SftConfig
+    from training.driver import train_sft as job
+
+    files = [*configs, *([backbone] if backbone else [])]
+    job(compose(SftConfig, files, [*overrides, f"data.path={str(data)!r}"]), run, Console())
+
+
+@train_app.command("grpo")
+def train_grpo(
+    run: TrainRun,
+    data: ExportedData,
+    start: Annotated[Path, typer.Option("--from", help="Finished SFT run whose adapter is trained on.")],
+    configs: Configs = [],
+    overrides: Overrides = [],
+) -> None:
+    """DR-GRPO with the constraint-attribution reward on UC-Data-GRPO."""
+    from rich.console import Console
+
+    from synuc.layers import compose
+    from training.config import GrpoConfig
+    from training.driver import train_grpo as job
+
+    job(compose(GrpoConfig, configs, [*overrides, f"data.path={str(data)!r}", f"start={str(start)!r}"]), run, Console())
 
 
 def main() -> None:

@@ -1,32 +1,15 @@
-"""The configuration of a run: small YAML files that compose, and dotted overrides.
-
-Later files win over earlier ones, key by key, and `--set` wins over all. An unknown or ill-typed key is an error that
-names the key, its file and the nearest valid key. Secrets never stand in a config: an engine names the environment
-variable that holds its key.
-"""
+"""The configuration of a synthesis run, its engines and its seeds."""
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from synuc.problem import Problem
+from synuc.layers import Section, compose
 from synuc.types import Label, Role
-
-
-class ConfigError(Problem):
-    """A configuration that can't be used; the message says which key, from where, and what would do."""
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Price(Section):
@@ -127,7 +110,7 @@ class RunConfig(Section):
     """One synthesis run."""
 
     seeds: Seeds = Seeds()
-    engine: EngineConfig
+    engine: EngineConfig = Field(description="say which one, e.g. --config configs/local.yaml")
     roles: dict[Role, EngineConfig] = Field({}, description="roles that use another engine than `engine`")
     method: Method = Method()
     cluster: Cluster = Cluster()
@@ -160,133 +143,11 @@ def method_snapshot(config: RunConfig, prompts_version: str) -> dict[str, Any]:
     }
 
 
-def fingerprint(snapshot: Mapping[str, Any]) -> str:
-    """Sixteen hex digits over a method snapshot."""
-    return hashlib.sha256(json.dumps(snapshot, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The dotted fields in which two snapshots differ, as `field: old -> new`."""
-    lines = []
-    for key in sorted({*old, *new}):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            lines += differences(a, b, f"{prefix}{key}.")
-        elif a != b:
-            lines.append(f"{prefix}{key}: {a} -> {b}")
-    return lines
-
-
 def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> RunConfig:
-    """The config that `files`, in order, and then `overrides` (`a.b=value`, the value read as YAML) make together.
-
-    Raises:
-        ConfigError: with the key, where it came from and what would do.
-    """
-    merged, came_from = _merged(files, overrides)
-    try:
-        return RunConfig.model_validate(merged)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, came_from)) from None
+    """The configuration of a synthesis run. Raises ConfigError as `synuc.layers.compose` does."""
+    return compose(RunConfig, files, overrides)
 
 
 def load_seeds(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Seeds:
     """Only the `seeds` of a configuration, for which no engine is needed. Raises ConfigError like `load`."""
-    merged, came_from = _merged(files, overrides)
-    try:
-        return Seeds.model_validate(merged.get("seeds", {}))
-    except ValidationError as error:
-        raise ConfigError(_explain(error, came_from, ("seeds",))) from None
-
-
-def _merged(files: Sequence[str | Path], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
-    """All layers as one mapping, and for every key where its value came from."""
-    merged: dict[str, Any] = {}
-    came_from: dict[tuple[str, ...], str] = {}
-    for file in files:
-        _merge(merged, _read(Path(file)), str(file), came_from, ())
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"--set {override}: write it as key=value, e.g. --set method.tau=90")
-        try:
-            parsed: Any = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise ConfigError(f"--set {override}: the value can't be read as YAML; put it in quotes") from None
-        for part in reversed(key.split(".")):
-            parsed = {part: parsed}
-        _merge(merged, parsed, f"--set {override}", came_from, ())
-    return merged, came_from
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; the shipped ones are in configs/") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: can't be read as YAML: {error}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: a config is a mapping of keys, this file holds {type(data).__name__}")
-    return data
-
-
-def _merge(
-    into: dict[str, Any],
-    new: Mapping[str, Any],
-    where: str,
-    came_from: dict[tuple[str, ...], str],
-    at: tuple[str, ...],
-) -> None:
-    """Merge `new` into `into` in place. Another `kind` of engine replaces the engine instead of mixing with it."""
-    if "kind" in new and into.get("kind") not in (None, new["kind"]):
-        into.clear()
-        for path in [path for path in came_from if path[: len(at)] == at != path]:
-            del came_from[path]
-    for key, value in new.items():
-        path = (*at, str(key))
-        came_from[path] = where
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value, where, came_from, path)
-        else:
-            into[key] = {} if isinstance(value, dict) else value
-            if isinstance(value, dict):
-                _merge(into[key], value, where, came_from, path)
-
-
-def _explain(error: ValidationError, came_from: Mapping[tuple[str, ...], str], prefix: tuple[str, ...] = ()) -> str:
-    lines = []
-    for item in error.errors():
-        path = (*prefix, *_path(item["loc"]))
-        where = next((came_from[path[:n]] for n in range(len(path), 0, -1) if path[:n] in came_from), "the config")
-        line = f"{where}: {'.'.join(path)}: {item['msg']}"
-        if item["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(".".join(path), list(_valid_keys(RunConfig)), n=1, cutoff=0.3)
-            line = f"{where}: unknown key {'.'.join(path)}" + (f"; did you mean {near[0]}?" if near else "")
-        elif item["type"] in ("missing", "union_tag_not_found") and path == ("engine",):
-            line = f"{where}: engine: say which one, e.g. --config configs/local.yaml"
-        elif "input" in item and not isinstance(item["input"], dict):
-            line += f" (got {item['input']!r})"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _path(location: Sequence[int | str]) -> list[str]:
-    """A validation error's location as keys of the file: without the tag of the engine union."""
-    parts = [str(part) for part in location]
-    tag = {"engine": 1, "roles": 2}.get(parts[0], len(parts))
-    return [part for at, part in enumerate(parts) if at != tag or part not in ("vllm", "openai")]
-
-
-def _valid_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, info in model.model_fields.items():
-        key = f"{prefix}{name}"
-        yield key
-        options = [info.annotation, *get_args(info.annotation)]
-        if name == "roles":
-            for role in get_args(Role):
-                yield from (f"{key}.{role}.{rest}" for rest in {*VllmEngine.model_fields, *OpenAIEngine.model_fields})
-            continue
-        for option in options:
-            if isinstance(option, type) and issubclass(option, BaseModel):
-                yield from _valid_keys(option, f"{key}.")
+    return compose(Seeds, files, overrides, section="seeds")

@@ -22,6 +22,7 @@ from synuc.speaking import EXAMPLE, MEANING
 from synuc.types import Constraint, Dialogue, TaskHierarchy
 
 FOLDER = files("synuc").joinpath("prompts")
+NOT_IN_SYNTHESIS = ("detector.md", "same_constraint.md")
 
 
 def quoted(text: str) -> str:
@@ -84,10 +85,10 @@ def messages(
 def version() -> str:
     """Twelve hex digits over all that synthesis shows a model: templates, schema texts, the shape of the answers.
 
-    The detector's own prompt is not part of it: samples don't depend on it.
+    The prompts of the detector and of the reward's judge are not part of it: samples don't depend on them.
     """
     sources = {file.name: file.read_text("utf-8") for file in FOLDER.iterdir() if file.name.endswith(".md")}
-    shown = {name: source for name, source in sources.items() if name != "detector.md"}
+    shown = {name: source for name, source in sources.items() if name not in NOT_IN_SYNTHESIS}
     shapes: list[type[BaseModel]] = [
         replies.Eligibility,
         replies.Tasks,

@@ -1,7 +1,7 @@
 """What the LLM answers at each stage. Fields come in the order in which one thinks: reasons before verdicts.
 
 Every string and list is bounded, so that constrained decoding always ends. Answers are turned into the method's own
-types by the programs in `synuc.synthesis`.
+types by the programs in `synuc.synthesis` and `synuc.verifier`.
 """
 
 from __future__ import annotations
@@ -117,9 +117,19 @@ class GeneratedImplicit(Generated):
     type: Literal["implicit"]
 
 
+def _unquoted(text: str) -> str:
+    # The prompt quotes the dialogue with ">", and some models write their message in the same way.
+    if all(line.startswith(">") for line in text.splitlines() if line.strip()):
+        text = re.sub(r"^[> ]+", "", text, flags=re.MULTILINE)
+    text = text.strip()
+    if not text:
+        raise ValueError("a message is not empty")
+    return text
+
+
 class Message(Reply):
     plan: Reason
-    message: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1500)]
+    message: Annotated[str, StringConstraints(max_length=1500, min_length=1), AfterValidator(_unquoted)]
 
 
 class AnchorVerdict(Reply):
@@ -140,6 +150,11 @@ class Judgment(Reply):
 
 
 # The answers below choose among ids that only the call knows, so their models are made at the call.
+
+
+def ids(letter: str, items: Sequence[object]) -> tuple[str, ...]:
+    """The names under which prompts list `items`, and by which answers choose among them: c1, c2, ..."""
+    return tuple(f"{letter}{n}" for n in range(1, len(items) + 1))
 
 
 def _one_of(ids: Sequence[str]) -> Any:

@@ -8,6 +8,7 @@ from typing import Literal
 from synuc.replies import AnchorVerdict, Eligibility, Judgment
 from synuc.speaking import Speaking
 from synuc.types import (
+    CallFailed,
     Constraint,
     Dialogue,
     Frozen,
@@ -67,3 +68,13 @@ class Sample(Frozen):
         if self.anchor is None or self.new is None:
             return None
         return Relation.of(self.anchor.type, self.new.type)
+
+    def failed(self, stage: Stage, failure: CallFailed) -> Sample:
+        """This sample, ended by a call without a usable answer."""
+        return self.model_copy(
+            update={"outcome": Outcome.FAILED, "stage": stage, "kind": failure.kind, "reason": failure.reason}
+        )
+
+    def rejected(self, stage: Stage, reason: str) -> Sample:
+        """This sample, ended by a verdict."""
+        return self.model_copy(update={"outcome": Outcome.REJECTED, "stage": stage, "reason": reason})

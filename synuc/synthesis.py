@@ -1,94 +1,20 @@
-"""Algorithm 1 of the paper (Appendix C.2) as programs that do no I/O.
-
-A program is a generator: it yields an effect, receives the effect's result, and returns what it made. Whoever drives it
-carries the effects out: an actor on a real engine and memory, a test from a script. `LLMRequest` gives the parsed reply
-or raises `CallFailed` inside the program; `Fork` gives the results of programs that may run side by side.
-"""
+"""Algorithm 1 of the paper (Appendix C.2) as programs that do no I/O; `synuc.effects` says what they may ask for."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel
 
-from synuc import prompts, replies
+from synuc import replies
 from synuc.config import Method
+from synuc.effects import CommitUpdate, Fork, Program, ReadRepository, RecordTrajectory, ReleaseLease, request
 from synuc.memory import Lease, RepositoryView, Trajectory
 from synuc.sample import Outcome, Sample, Stage
 from synuc.speaking import Speaking
-from synuc.types import (
-    CallFailed,
-    Constraint,
-    Dialogue,
-    Label,
-    LLMRequest,
-    NewConstraint,
-    Relation,
-    Role,
-    Seed,
-    TaskHierarchy,
-)
-
-T = TypeVar("T")
-Program = Generator[Any, Any, T]
-
-
-@dataclass(frozen=True)
-class Fork:
-    """Run the programs side by side; the result is the list of theirs, in order."""
-
-    programs: tuple[Program[Any], ...]
-
-
-@dataclass(frozen=True)
-class ReadRepository:
-    """The result is the schema's `RepositoryView`."""
-
-    speaking: Speaking
-
-
-@dataclass(frozen=True)
-class RecordTrajectory:
-    """Put a trajectory into its schema's buffer. The result is a `Lease` if the buffer is now to be merged, or None."""
-
-    trajectory: Trajectory
-
-
-@dataclass(frozen=True)
-class CommitUpdate:
-    """Make the named candidates of a lease the repository."""
-
-    lease: Lease
-    successes: tuple[str, ...]
-    failures: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ReleaseLease:
-    """Give a lease back without an update."""
-
-    lease: Lease
-    reason: str
-
-
-# Bounds on an answer's tokens. The JSON schemas bound the characters; Chinese takes up to three tokens a character.
-MAX_TOKENS = {
-    "filter": 400,
-    "tasks": 900,
-    "constraints": 2400,
-    "match": 400,
-    "generate": 700,
-    "pair": 700,
-    "realize": 1200,
-    "verify_anchor": 900,
-    "extract_new": 1500,
-    "judge_global": 1000,
-    "verify_direct": 1000,
-    "curate": 600,
-}
+from synuc.types import CallFailed, Constraint, Dialogue, History, Label, NewConstraint, Seed, TaskHierarchy
+from synuc.verifier import verify
 
 
 class _Ended(Exception):
@@ -100,31 +26,18 @@ class _Ended(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True)
-class History:
-    """<T, C> of a dialogue, explicit constraints first, so that E is a prefix of C."""
-
-    dialogue: Dialogue
-    tasks: TaskHierarchy
-    constraints: tuple[Constraint, ...]
-
-    @property
-    def explicit(self) -> tuple[Constraint, ...]:
-        return tuple(c for c in self.constraints if c.type == "explicit")
-
-
 def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
     """All samples of one seed dialogue: routing (line 5), then the ND, ER and IC pipelines side by side."""
     eligibility = None
     if method.task_filter:
         try:
-            eligibility = yield _request("filter", "generator", seed.id, 0.0, replies.Eligibility, seed.dialogue)
+            eligibility = yield request("filter", "generator", seed.id, 0.0, replies.Eligibility, seed.dialogue)
         except CallFailed as failure:
-            return [_failed(_blank(seed, None, seed.dialogue), "filter", failure)]
+            return [_blank(seed, None, seed.dialogue).failed("filter", failure)]
     labels = route(seed.id, eligibility is None or eligibility.eligible, method)
     if not labels:
         blank = _blank(seed, None, seed.dialogue, eligibility)
-        return [_rejected(blank, "filter", "not eligible for ER and IC, and ND is not asked for")]
+        return [blank.rejected("filter", "not eligible for ER and IC, and ND is not asked for")]
     branches: list[Program[list[Sample]]] = []
     conflicting = tuple(label for label in labels if label is not Label.ND)
     if conflicting:
@@ -138,7 +51,7 @@ def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
 def crashed(seed: Seed) -> Sample:
     """The one sample of a dialogue on which engines died again and again."""
     failure = CallFailed("engine_crash", "the engine died each time it worked on this dialogue")
-    return _failed(_blank(seed, None, seed.dialogue), "", failure)
+    return _blank(seed, None, seed.dialogue).failed("", failure)
 
 
 def route(seed_id: str, eligible: bool, method: Method) -> tuple[Label, ...]:
@@ -154,9 +67,9 @@ def route(seed_id: str, eligible: bool, method: Method) -> tuple[Label, ...]:
 
 def extract(key: str, dialogue: Dialogue) -> Program[History]:
     """ExtractConstraints (paper, section 4.1.1): the task hierarchy, then the constraints conditioned on it."""
-    reply: replies.Tasks = yield _request("tasks", "generator", key, 0.0, replies.Tasks, dialogue)
+    reply: replies.Tasks = yield request("tasks", "generator", key, 0.0, replies.Tasks, dialogue)
     tasks = TaskHierarchy(**reply.model_dump(exclude={"reason"}))
-    found: replies.HistoricalConstraints = yield _request(
+    found: replies.HistoricalConstraints = yield request(
         "constraints", "generator", key, 0.0, replies.HistoricalConstraints, dialogue, tasks
     )
     unique: dict[tuple[str, ...], replies.Historical] = {}
@@ -165,7 +78,8 @@ def extract(key: str, dialogue: Dialogue) -> Program[History]:
     constraints = [
         Constraint(**c.model_dump(exclude={"turn"}), turn=min(c.turn, len(dialogue.turns))) for c in unique.values()
     ]
-    return History(dialogue, tasks, tuple(sorted(constraints, key=lambda c: c.type)))
+    constraints.sort(key=lambda c: c.type)
+    return History(dialogue=dialogue, tasks=tasks, constraints=tuple(constraints))
 
 
 def _conflicts(
@@ -176,7 +90,7 @@ def _conflicts(
     try:
         history = yield from extract(seed.id, seed.dialogue)
     except CallFailed as failure:
-        return [_failed(blank, "extract", failure) for blank in blanks]
+        return [blank.failed("extract", failure) for blank in blanks]
     samples: list[Sample] = yield Fork(tuple(_conflict(blank, history, method) for blank in blanks))
     return samples
 
@@ -189,10 +103,9 @@ def _normal(seed: Seed, method: Method, eligibility: replies.Eligibility | None)
     try:
         history = yield from extract(sample.id, dialogue)
     except CallFailed as failure:
-        return [_failed(sample, "extract", failure)]
+        return [sample.failed("extract", failure)]
     sample = sample.model_copy(update={"tasks": history.tasks, "constraints": history.constraints})
-    sample = yield from _verify_global(sample, history, method)
-    return [sample]
+    return [(yield from verify(sample, history, method))]
 
 
 def _conflict(sample: Sample, history: History, method: Method) -> Program[Sample]:
@@ -209,30 +122,29 @@ def _conflict(sample: Sample, history: History, method: Method) -> Program[Sampl
         stage = "realize"
         sample = yield from _realize(sample, history, method)
     except CallFailed as failure:
-        return _failed(sample, stage, failure)
+        return sample.failed(stage, failure)
     except _Ended as ended:
-        return _rejected(sample, ended.stage, ended.reason)
-    sample = yield from _verify(sample, history, method)
+        return sample.rejected(ended.stage, ended.reason)
+    sample = yield from verify(sample, history, method)
     decided = sample.outcome is not Outcome.FAILED
     if sample.label is Label.IC and method.memory and method.trajectory_update and decided:
         yield from _remember(sample, history, method)
     return sample
 
 
-def _candidates(label: Label | None, history: History) -> tuple[Constraint, ...]:
-    """C_y: all constraints for IC; ER may only revise explicit ones."""
-    candidates = history.constraints if label is Label.IC else history.explicit
+def _candidates(sample: Sample, history: History) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
+    """The constraints among which the anchor is chosen, and their ids."""
+    candidates = history.candidates(sample.label)
     if not candidates:
-        kind = "valid" if label is Label.IC else "explicit"
+        kind = "valid" if sample.label is Label.IC else "explicit"
         raise _Ended("match", f"the history has no {kind} constraint to work on")
-    return candidates
+    return candidates, replies.ids("c", candidates)
 
 
 def _match(sample: Sample, history: History, method: Method) -> Program[Sample]:
     """MatchSchema by the LLM: anchor constraint and SPEAKING schema."""
-    candidates = _candidates(sample.label, history)
-    ids = tuple(f"c{n}" for n in range(1, len(candidates) + 1))
-    reply: Any = yield _request(
+    candidates, ids = _candidates(sample, history)
+    reply: Any = yield request(
         "match",
         "generator",
         sample.id,
@@ -252,12 +164,8 @@ def _generate(sample: Sample, history: History, method: Method) -> Program[Sampl
     anchor, speaking = sample.anchor, sample.speaking
     assert anchor is not None
     assert speaking is not None
-    candidates = _candidates(sample.label, history)
-    values: dict[str, Any] = {
-        "anchor": anchor,
-        "anchor_id": f"c{candidates.index(anchor) + 1}",
-        "speaking": speaking,
-    }
+    candidates, ids = _candidates(sample, history)
+    values: dict[str, Any] = {"anchor": anchor, "anchor_id": ids[candidates.index(anchor)], "speaking": speaking}
     reply_type: type[BaseModel] = replies.GeneratedExplicit
     if sample.label is Label.IC:
         view: RepositoryView = yield ReadRepository(speaking)
@@ -265,7 +173,7 @@ def _generate(sample: Sample, history: History, method: Method) -> Program[Sampl
         sample = sample.model_copy(update={"repository_version": view.version})
         # At least one side of the pair is implicit.
         reply_type = replies.GeneratedImplicit if anchor.type == "explicit" else replies.Generated
-    reply: replies.Generated = yield _request(
+    reply: replies.Generated = yield request(
         "generate",
         "generator",
         sample.id,
@@ -277,14 +185,13 @@ def _generate(sample: Sample, history: History, method: Method) -> Program[Sampl
         template="generate_ic" if sample.label is Label.IC else "generate_er",
         **values,
     )
-    return sample.model_copy(update={"new": reply.constraint()})
+    return _paired(sample, anchor, reply.constraint())
 
 
 def _generate_pair(sample: Sample, history: History, method: Method) -> Program[Sample]:
     """Ablation of the memory: the LLM makes the pair directly, without schemas and repository."""
-    candidates = _candidates(sample.label, history)
-    ids = tuple(f"c{n}" for n in range(1, len(candidates) + 1))
-    reply: Any = yield _request(
+    candidates, ids = _candidates(sample, history)
+    reply: Any = yield request(
         "pair",
         "generator",
         sample.id,
@@ -296,15 +203,26 @@ def _generate_pair(sample: Sample, history: History, method: Method) -> Program[
         label=sample.label,
     )
     anchor = candidates[ids.index(reply.constraint)]
-    if sample.label is Label.IC and anchor.type == reply.type == "explicit":
-        raise _Ended("generate", "both constraints of the pair are explicit")
     new = NewConstraint(type=reply.type, dimension=reply.dimension, value=reply.value, evidence=reply.carrier)
+    return _paired(sample, anchor, new)
+
+
+def _paired(sample: Sample, anchor: Constraint, new: NewConstraint) -> Sample:
+    """The sample with its pair, ended where no message could make the pair what the label says."""
+    if sample.label is Label.IC and anchor.type == new.type == "explicit":
+        raise _Ended("generate", "both constraints of the pair are explicit")
+    if _folded(anchor.value) == _folded(new.value):
+        raise _Ended("generate", f"the new constraint only repeats the old one: {new.value}")
     return sample.model_copy(update={"anchor": anchor, "new": new})
+
+
+def _folded(value: str) -> str:
+    return " ".join(value.casefold().split())
 
 
 def _realize(sample: Sample, history: History, method: Method) -> Program[Sample]:
     """RealizeAsContinuation (IC) or RealizeAsRevision (ER)."""
-    reply: replies.Message = yield _request(
+    reply: replies.Message = yield request(
         "realize",
         "generator",
         sample.id,
@@ -312,130 +230,12 @@ def _realize(sample: Sample, history: History, method: Method) -> Program[Sample
         replies.Message,
         history.dialogue,
         history.tasks,
-        _candidates(sample.label, history),
+        history.candidates(sample.label),
         template="realize_ic" if sample.label is Label.IC else "realize_er",
         anchor=sample.anchor,
         new=sample.new,
     )
     return sample.model_copy(update={"follow_up": reply.message})
-
-
-def _verify(sample: Sample, history: History, method: Method) -> Program[Sample]:
-    """The constraint consistency verifier (paper, section 4.1.6): the anchor stage, then the global stage."""
-    if not method.constraint_verifier:
-        return (yield from _verify_direct(sample, history, method))
-    try:
-        verdict: replies.AnchorVerdict = yield _request(
-            "verify_anchor",
-            "verifier",
-            sample.id,
-            method.verifier_temperature,
-            replies.AnchorVerdict,
-            history.dialogue,
-            history.tasks,
-            _candidates(sample.label, history),
-            label=sample.label,
-            anchor=sample.anchor,
-            new=sample.new,
-            message=sample.follow_up,
-        )
-    except CallFailed as failure:
-        return _failed(sample, "anchor", failure)
-    sample = sample.model_copy(update={"anchor_verdict": verdict})
-    if not verdict.pair_holds:
-        return _rejected(sample, "anchor", f"pair: {verdict.pair_analysis}")
-    if sample.label is Label.IC and verdict.revision_signal:
-        return _rejected(sample, "anchor", f"revision signal: {verdict.message_analysis}")
-    if not verdict.message_holds:
-        return _rejected(sample, "anchor", f"message: {verdict.message_analysis}")
-    return (yield from _verify_global(sample, history, method))
-
-
-def _verify_global(sample: Sample, history: History, method: Method) -> Program[Sample]:
-    """The global stage for every label: extract the message's constraints, judge them against all of C."""
-    if not method.constraint_verifier:
-        return (yield from _verify_direct(sample, history, method))
-    shared = (history.dialogue, history.tasks, history.constraints)
-    try:
-        found: replies.NewConstraints = yield _request(
-            "extract_new",
-            "verifier",
-            sample.id,
-            method.verifier_temperature,
-            replies.NewConstraints,
-            *shared,
-            message=sample.follow_up,
-        )
-        extracted = tuple(NewConstraint(**c.model_dump()) for c in found.constraints)
-        sample = sample.model_copy(update={"continues": found.continues, "new_constraints": extracted})
-        ids = tuple(f"n{n}" for n in range(1, len(extracted) + 1))
-        reply: Any = yield _request(
-            "judge_global",
-            "verifier",
-            sample.id,
-            method.verifier_temperature,
-            replies.Judgment if sample.label is Label.ND else replies.judgment_reply(ids),
-            *shared,
-            label=sample.label,
-            anchor=sample.anchor,
-            new=sample.new,
-            message=sample.follow_up,
-            continues=found.continues,
-            new_constraints=extracted,
-        )
-    except CallFailed as failure:
-        return _failed(sample, "global", failure)
-    judgment = replies.Judgment(**reply.model_dump(exclude={"claimed_new"}))
-    anchor, new = sample.anchor, sample.new
-    if anchor is not None and new is not None and reply.claimed_new != "none":
-        # The claimed constraint stands in the list under the wording and type it was synthesised with.
-        at = ids.index(reply.claimed_new)
-        if Relation.of(anchor.type, extracted[at].type).label is not sample.label:
-            sample = sample.model_copy(update={"judgment": judgment})
-            types = f"{anchor.type} against {extracted[at].type}"
-            return _rejected(sample, "global", f"as the message puts it, the pair is {types}: {judgment.analysis}")
-        stated = new.model_copy(update={"evidence": extracted[at].evidence})
-        sample = sample.model_copy(
-            update={"new": stated, "new_constraints": (*extracted[:at], stated, *extracted[at + 1 :])}
-        )
-    elif new is not None:
-        sample = sample.model_copy(update={"judgment": judgment})
-        return _rejected(sample, "global", f"the message doesn't carry the claimed constraint: {judgment.analysis}")
-    if sample.label is not Label.ND and sample.continues == "new_task":
-        # ER and IC are relations within one task.
-        sample = sample.model_copy(update={"judgment": judgment})
-        return _rejected(sample, "global", f"the message starts a new task: {found.reason}")
-    return _decide(sample, judgment, "global", method)
-
-
-def _verify_direct(sample: Sample, history: History, method: Method) -> Program[Sample]:
-    """Ablation of the constraint verifier: one check of the final sample, without constraints."""
-    try:
-        judgment: replies.Judgment = yield _request(
-            "verify_direct",
-            "verifier",
-            sample.id,
-            method.verifier_temperature,
-            replies.Judgment,
-            history.dialogue,
-            label=sample.label,
-            message=sample.follow_up,
-        )
-    except CallFailed as failure:
-        return _failed(sample, "direct", failure)
-    return _decide(sample, judgment, "direct", method)
-
-
-def _decide(sample: Sample, judgment: replies.Judgment, stage: Stage, method: Method) -> Sample:
-    """v = v_a and v_g and [q >= tau] (line 33)."""
-    sample = sample.model_copy(update={"judgment": judgment})
-    if judgment.label is not sample.label:
-        return _rejected(sample, stage, f"judged {judgment.label.value}: {judgment.analysis}")
-    if not judgment.claim_holds:
-        return _rejected(sample, stage, f"the claim doesn't hold: {judgment.analysis}")
-    if method.confidence_filter and judgment.confidence < method.tau:
-        return _rejected(sample, "confidence", f"q = {judgment.confidence} is below tau = {method.tau}")
-    return sample.model_copy(update={"outcome": Outcome.ACCEPTED, "stage": "", "reason": ""})
 
 
 def _remember(sample: Sample, history: History, method: Method) -> Program[None]:
@@ -469,9 +269,9 @@ def curate(lease: Lease, method: Method) -> Program[bool]:
         if not trajectories:
             kept.append(())
             continue
-        ids = tuple(f"t{n}" for n in range(1, len(trajectories) + 1))
+        ids = replies.ids("t", trajectories)
         try:
-            reply: Any = yield _request(
+            reply: Any = yield request(
                 "curate",
                 "curator",
                 f"{lease.speaking.value}/{lease.version}/{success}",
@@ -491,29 +291,6 @@ def curate(lease: Lease, method: Method) -> Program[bool]:
     return True
 
 
-def _request(
-    stage: str,
-    role: Role,
-    key: str,
-    temperature: float,
-    reply: type[BaseModel],
-    dialogue: Dialogue | None,
-    tasks: TaskHierarchy | None = None,
-    constraints: tuple[Constraint, ...] | None = None,
-    template: str | None = None,
-    **values: Any,
-) -> LLMRequest:
-    return LLMRequest(
-        stage=stage,
-        role=role,
-        key=key,
-        messages=prompts.messages(template or stage, dialogue, tasks, constraints, **values),
-        reply=reply,
-        max_tokens=MAX_TOKENS[stage],
-        temperature=temperature,
-    )
-
-
 def _blank(
     seed: Seed, label: Label | None, dialogue: Dialogue, eligibility: replies.Eligibility | None = None
 ) -> Sample:
@@ -528,13 +305,3 @@ def _blank(
         dialogue=dialogue,
         eligibility=eligibility,
     )
-
-
-def _failed(sample: Sample, stage: Stage, failure: CallFailed) -> Sample:
-    return sample.model_copy(
-        update={"outcome": Outcome.FAILED, "stage": stage, "kind": failure.kind, "reason": failure.reason}
-    )
-
-
-def _rejected(sample: Sample, stage: Stage, reason: str) -> Sample:
-    return sample.model_copy(update={"outcome": Outcome.REJECTED, "stage": stage, "reason": reason})

@@ -108,6 +108,20 @@ class Constraint(Frozen):
         return f"{self.dimension}: {self.value}"
 
 
+class History(Frozen):
+    """<T, C> of a dialogue, explicit constraints first, so that E is a prefix of C."""
+
+    dialogue: Dialogue
+    tasks: TaskHierarchy
+    constraints: tuple[Constraint, ...]
+
+    def candidates(self, label: Label | None) -> tuple[Constraint, ...]:
+        """C_y: all constraints for IC; ER may only revise explicit ones."""
+        if label is Label.IC:
+            return self.constraints
+        return tuple(c for c in self.constraints if c.type == "explicit")
+
+
 class NewConstraint(Frozen):
     """A constraint that a follow-up brings in. `evidence`: the words that state it, or that it is inferred from."""
 

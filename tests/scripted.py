@@ -13,18 +13,11 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel
 
 from synuc.config import Method
+from synuc.effects import CommitUpdate, Fork, Program, ReadRepository, RecordTrajectory, ReleaseLease
 from synuc.memory import MemoryState, Trajectory
 from synuc.sample import Sample
 from synuc.speaking import Speaking
-from synuc.synthesis import (
-    CommitUpdate,
-    Fork,
-    Program,
-    ReadRepository,
-    RecordTrajectory,
-    ReleaseLease,
-    synthesise,
-)
+from synuc.synthesis import synthesise
 from synuc.types import CallFailed, Constraint, Dialogue, Label, LLMRequest, NewConstraint, Seed, Turn
 
 T = TypeVar("T")

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.run_folder import RunError, RunFolder
+from pipelines.run_folder import RunFolder
 from pipelines.synthesize import RunStopped, synthesize
 from synuc.config import RunConfig
+from synuc.folder import RunError
 from tests.standin import Running, running
 
 pytestmark = pytest.mark.usefixtures("ray_running")

@@ -10,17 +10,15 @@ import pytest
 from pydantic import ValidationError
 
 from synuc.config import (
-    ConfigError,
     Method,
     OpenAIEngine,
     RunConfig,
     VllmEngine,
-    differences,
-    fingerprint,
     load,
     load_seeds,
     method_snapshot,
 )
+from synuc.layers import ConfigError, differences, fingerprint
 from synuc.types import Label
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -227,7 +225,7 @@ def test_all_errors_are_told_at_once(write: Write) -> None:
 
 def test_a_config_without_an_engine_says_where_to_get_one(write: Write) -> None:
     for files in (write("method: {tau: 3}"), write("engine: {model: m}")):
-        assert "engine: say which one, e.g. --config configs/local.yaml" in error(files)
+        assert "engine is missing: say which one, e.g. --config configs/local.yaml" in error(files)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from pipelines import export as export_module
+from pipelines.card import _size
 from pipelines.export import FILES, ExportError, export
 from synuc.formatting import Retention, grpo_example, parse_answer, sft_example
 from synuc.sample import Sample
@@ -219,4 +220,4 @@ def test_samples_are_never_held_together(tmp_path: Path, monkeypatch: pytest.Mon
     [(1, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (123_456, "100K<n<1M"), (10**6, "1M<n<10M"), (10**13, "n>1T")],
 )
 def test_size_categories_are_the_hubs(count: int, words: str) -> None:
-    assert export_module._size(count) == words
+    assert _size(count) == words

@@ -49,6 +49,7 @@ NEEDS: dict[str, dict[str, Any]] = {
         "new_constraints": (NEW,),
     },
     "verify_direct": {"label": Label.IC, **MESSAGE},
+    "same_constraint": {"first": "tone: formal", "second": "style:\nformal"},
     "curate": {"speaking": Speaking.KEY, "success": True, "candidates": (("t1", a_trajectory("t1")),), "k": 3},
 }
 """Every template and the values it takes."""
@@ -166,8 +167,8 @@ def test_the_version_changes_with_every_template_of_synthesis(folder: Path, name
     first = now()
     file = folder / f"{name}.md"
     file.write_text(file.read_text("utf-8") + "!", "utf-8")
-    # Samples don't depend on the detector's own prompt.
-    assert (now() == first) == (name == "detector")
+    # Samples depend neither on the detector's own prompt nor on the judge's of its reward.
+    assert (now() == first) == (name in ("detector", "same_constraint"))
 
 
 def test_the_version_changes_with_the_schemas_and_the_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

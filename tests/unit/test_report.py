@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from actors import embedded
 from pipelines import report as report_module
 from pipelines.report import ESTIMATE, TokenizerMissing, figures, print_report
-from pipelines.run_folder import RunError
+from synuc.folder import RunError
 from synuc.sample import Sample
 from synuc.types import Label
 from tests.runs import Run, a_run, of_label

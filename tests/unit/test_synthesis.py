@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from synuc.config import Method
+from synuc.effects import MAX_TOKENS, CommitUpdate, ReadRepository, RecordTrajectory, ReleaseLease
 from synuc.memory import MemoryState, RepositoryView
-from synuc.replies import CATEGORIES
+from synuc.replies import CATEGORIES, Message
 from synuc.sample import Outcome, Sample
 from synuc.speaking import Speaking
-from synuc.synthesis import MAX_TOKENS, CommitUpdate, ReadRepository, RecordTrajectory, ReleaseLease, crashed, route
+from synuc.synthesis import crashed, route
 from synuc.types import CallFailed, Label, LLMRequest, Relation
 from tests.scripted import (
     CARRIER,
@@ -413,6 +414,23 @@ def test_rejections(label: Label, asked: str, answer: dict[str, Any], stage: str
         assert sample.judgment is not None
         assert sample.new_constraints or asked == "extract_new"
     assert (sample.follow_up is None) == (stage == "match")
+
+
+@pytest.mark.parametrize("label", [ER, IC])
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("value", [EXPLICIT[0], "  About the\nLIGHTHOUSE of Gorey "])
+def test_a_new_constraint_that_repeats_the_anchor_is_no_pair(label: Label, memory: bool, value: str) -> None:
+    made = "generate" if memory else "pair"
+    samples, driver = synthesised(only(label, memory=memory), **{made: {"dimension": "place", "value": value}})
+    sample = samples[label]
+    assert (sample.outcome, sample.stage) == (Outcome.REJECTED, "generate")
+    assert sample.reason == f"the new constraint only repeats the old one: {value.strip()}"
+    assert driver.stages()[-1] == made
+    # There is no message that the memory could learn from.
+    assert driver.of_type(RecordTrajectory) == []
+    # The value of another constraint may be taken up.
+    samples, _ = synthesised(only(label, memory=memory), **{made: {"value": EXPLICIT[1]}})
+    assert samples[label].outcome is Outcome.ACCEPTED
 
 
 def test_a_revision_signal_is_no_fault_of_an_explicit_revision() -> None:
@@ -837,8 +855,8 @@ def test_no_answer_of_an_earlier_call_makes_a_line_of_its_own(text: str) -> None
                     "reason": said,
                     "constraints": [constraint(kind, said, evidence=said) for kind in ("explicit", "implicit")],
                 },
-                "generate": {"value": said, "carrier": said},
-                "pair": {"value": said, "carrier": said},
+                "generate": {"value": f"{said} not", "carrier": said},
+                "pair": {"value": f"{said} not", "carrier": said},
                 "realize": {"message": said},
                 "extract_new": {
                     "constraints": [{"evidence": said, "type": "explicit", "dimension": "tone", "value": said}]
@@ -854,3 +872,13 @@ def test_no_answer_of_an_earlier_call_makes_a_line_of_its_own(text: str) -> None
         return [(request.stage, len(unquoted(request))) for request in driver.requests]
 
     assert counts(text) == counts("something plain")
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [("> Make it formal.", "Make it formal."), (">> a\n> b\n", "a\nb"), ("Run:\n>>> f()", "Run:\n>>> f()")],
+)
+def test_quote_marks_of_the_prompt_are_taken_off_a_message(written: str, kept: str) -> None:
+    assert Message(plan="p", message=written).message == kept
+    with pytest.raises(ValidationError):
+        Message(plan="p", message="> \n>")

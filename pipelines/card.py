@@ -1,0 +1,247 @@
+"""The dataset card of an export: what the hub reads, and what a person must know before using the data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from synuc.formatting import HEAD, TAIL, Retention
+from synuc.sample import Sample
+from synuc.types import Label
+
+EMBEDDED = "SmolLM2-135M-Instruct"
+
+ABLATIONS = {
+    "task_filter": "the task filter",
+    "memory": "the memory and its schemas",
+    "trajectory_update": "the update of the memory",
+    "confidence_filter": "the confidence filter",
+    "constraint_verifier": "the constraint verifier (one direct check instead)",
+}
+RETAINED = {
+    Retention.FULL: "there in full",
+    Retention.PARTIAL: f"cut to some {HEAD} characters of their beginning and {TAIL} of their end, a marker between",
+    Retention.OMIT: "replaced by a placeholder",
+}
+SOURCES_LISTED = 30
+
+INTRODUCTION = """\
+chat histories, each with a follow-up user message and how it relates to what the same user required before:
+
+- `ND` normal dialogue: the follow-up can be met together with everything that is still valid;
+- `ER` explicit revision: it openly replaces or cancels an earlier requirement;
+- `IC` implicit conflict: it can't be met together with one, and says nothing of a change.
+
+For training models that notice such a conflict before the assistant answers.
+"""
+
+HOW = """\
+## How it was made
+
+With SynUC ([paper](https://arxiv.org/abs/2609.19155)): requirements are extracted from real chats, a conflicting one is
+generated along one of Hymes's SPEAKING dimensions, a follow-up is written, and a verifier judges it in two stages.
+"""
+
+FIELDS = """\
+| file | what |
+|---|---|
+| `uc-data-sft` | chat messages: task, history and follow-up; then reasoning and label as the answer |
+| `uc-data-grpo` | the same user message, with a reference instead of an answer |
+| `uc-data` | every intermediate of the same samples, the assistant's turns in full |
+
+| field | in | what |
+|---|---|---|
+| `id` | all | the seed's id and the label |
+| `seed_id` | all | hash of the seed dialogue: split by it, so that no history is in two parts |
+| `label` | all | `ND`, `ER` or `IC` |
+| `language` | all | ISO 639-1, `und` if undetermined |
+| `messages` | sft, grpo | `role` and `content` |
+| `reference` | grpo | `label`; for ER and IC also `relation`, `historical_constraint`, `new_constraint` |
+| `dialogue`, `follow_up` | uc-data | the history and the message |
+| `source`, `origin` | uc-data | where the seed was read |
+| `eligibility`, `tasks`, `constraints` | uc-data | the task filter's answer, tasks, requirements still valid |
+| `speaking`, `repository_version` | uc-data | SPEAKING dimension, version of the memory |
+| `anchor`, `new` | uc-data | the pair |
+| `continues`, `new_constraints`, `anchor_verdict`, `judgment` | uc-data | what the verifier found |
+| `made_by` | uc-data | fingerprint of the method, version of the prompts, models |
+
+A relation `H_x_N_y` says whether the historical (H) and the new (N) requirement are explicit (E) or implicit (I).
+
+## Limits
+"""
+
+LIMITS = """\
+- The follow-ups of ER and IC are synthetic: no user wrote them. Those of ND are the users' own last messages.
+- A confidence is the verifier's own number, not a measured probability.
+- Histories come from the seeds, with their licence and terms, personal data, errors and offensive text.
+- The shares of labels and languages are those of the synthesis and say nothing about real chats.
+"""
+
+
+class Totals:
+    """What a card says about the exported samples."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[Label, str]] = Counter()
+        self.turns: Counter[Label] = Counter()
+        self.max_turns: Counter[Label] = Counter()
+
+    def add(self, label: Label, sample: Sample) -> None:
+        turns = len(sample.dialogue.turns)
+        self.counts[label, sample.language] += 1
+        self.turns[label] += turns
+        self.max_turns[label] = max(self.max_turns[label], turns)
+
+    @property
+    def languages(self) -> list[str]:
+        return sorted({language for _, language in self.counts})
+
+    def of(self, label: Label | None, language: str | None = None) -> int:
+        """The number of samples of a label and a language; None: of all."""
+        return sum(n for (la, lg), n in self.counts.items() if label in (None, la) and language in (None, lg))
+
+
+def model_name(engine: Mapping[str, Any]) -> str:
+    """The model of a role; of a folder on this machine, which is nobody else's business, the last part."""
+    name = str(engine["model"])
+    if name == "embedded":
+        name = EMBEDDED
+    elif name.startswith(("/", "./", "../", "~")):
+        name = Path(name).name
+    return f"{name} with adapter {Path(engine['adapter']).name}" if engine["adapter"] else name
+
+
+def card(
+    name: str,
+    method: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    totals: Totals,
+    retention: Retention,
+    unfinished: int,
+) -> str:
+    """The dataset card: front matter as the Hugging Face hub reads it, then what a person must know."""
+    models = {role: model_name(engine) for role, engine in method["engines"].items()}
+    lines = [
+        "---",
+        yaml.safe_dump(_front(name, totals), sort_keys=False, allow_unicode=True).strip(),
+        "---",
+        "",
+        f"# UC-Data ({name})",
+        "",
+        f"{totals.of(None)} {INTRODUCTION}",
+    ]
+    if unfinished:
+        open_ones = f"{unfinished} of {facts['taken']} dialogues are open"
+        lines += [f"**The run was not finished when this was exported: {open_ones}.**", ""]
+    lines += [
+        HOW,
+        f"    synuc synthesize --config config.yaml --run {name}",
+        f"    synuc export {name} --retention {retention.value}",
+        "",
+        *_made_by(method, models),
+        "",
+        *_sources(facts["sources"]),
+        "",
+        *_contents(totals),
+        "",
+        f"**Retention `{retention.value}`:** in the `messages`, the assistant's turns of the history are",
+        f"{RETAINED[retention]}. Evaluate and serve with the same setting.",
+        "",
+        FIELDS,
+        *_judged_by(models),
+        LIMITS,
+    ]
+    return "\n".join(lines)
+
+
+def _front(name: str, totals: Totals) -> dict[str, Any]:
+    return {
+        "pretty_name": f"UC-Data ({name})",
+        "language": [language for language in totals.languages if language != "und"],
+        "task_categories": ["text-classification"],
+        "tags": ["synthetic", "dialogue", "implicit-conflict"],
+        "size_categories": [_size(totals.of(None))],
+        "configs": [
+            {"config_name": "sft", "default": True, "data_files": "uc-data-sft.parquet"},
+            {"config_name": "grpo", "data_files": "uc-data-grpo.parquet"},
+        ],
+    }
+
+
+def _made_by(method: Mapping[str, Any], models: Mapping[str, str]) -> list[str]:
+    settings = method["method"]
+    off = [words for key, words in ABLATIONS.items() if not settings[key]]
+    facts = {
+        **models,
+        "prompts": f"version {method['prompts']}",
+        "method": f"fingerprint {method['fingerprint']}",
+        "tau": f"{settings['tau']}: least confidence of the verifier (0 to 100)",
+        "alpha": f"{settings['alpha']}: share of eligible dialogues that also give an ND sample",
+        "K": f"{settings['k']}: successes, and failures, that the memory keeps per schema",
+        **({"switched off": "; ".join(off)} if off else {}),
+    }
+    return ["| | |", "|---|---|", *(f"| {_cell(key)} | {_cell(value)} |" for key, value in facts.items())]
+
+
+def _sources(sources: Mapping[str, Mapping[str, int]]) -> list[str]:
+    rows = [f"| {_cell(source)} | {counts['taken']} |" for source, counts in sources.items()]
+    if len(rows) > SOURCES_LISTED:
+        rows[SOURCES_LISTED:] = [f"| and {len(rows) - SOURCES_LISTED} more | |"]
+    return ["| source of seeds | dialogues used |", "|---|--:|", *rows]
+
+
+def _contents(totals: Totals) -> list[str]:
+    return [
+        "## What is in it",
+        "",
+        f"| label | {' | '.join(totals.languages)} | all | turns | longest | messages |",
+        f"|---|{'--:|' * len(totals.languages)}--:|--:|--:|--:|",
+        *(_row(totals, label) for label in Label if totals.of(label)),
+        _row(totals, None),
+        "",
+        "Turns and messages are averages over the history, without the follow-up.",
+    ]
+
+
+def _judged_by(models: Mapping[str, str]) -> list[str]:
+    lines = [
+        "- Labels and follow-ups come from language models, and are judged by them:",
+        f"  {_cell(', '.join(sorted({*models.values()})))}.",
+        "  No person has checked them here: read some before you rely on them.",
+    ]
+    if models["generator"] == models["verifier"]:
+        lines.append("- One model generated and verified: it tends to agree with itself.")
+    if EMBEDDED in models.values():
+        lines.append(f"- {EMBEDDED} is there to see the machinery work; its judgments are worth nothing.")
+    return lines
+
+
+def _row(totals: Totals, label: Label | None) -> str:
+    labels = [label] if label else list(Label)
+    count = totals.of(label)
+    turns = sum(totals.turns[label] for label in labels) / count
+    longest = max(totals.max_turns[label] for label in labels)
+    per_language = " | ".join(str(totals.of(label, language)) for language in totals.languages)
+    name = f"`{label.value}`" if label else "all"
+    return f"| {name} | {per_language} | {count} | {turns:.2f} | {longest} | {2 * turns:.2f} |"
+
+
+def _cell(text: str) -> str:
+    """`text` in a cell of a table: one line, nothing that ends the cell or is markup."""
+    text = " ".join(text.split())
+    return "".join(f"\\{char}" if char in "\\|`*_<>[]" else char for char in text)
+
+
+def _size(count: int) -> str:
+    """The hub's word for a number of rows."""
+    bounds = [(10**n, f"{10 ** (n % 3)}{'KMBT'[n // 3 - 1]}") for n in range(3, 13)]
+    low = ""
+    for bound, word in bounds:
+        if count < bound:
+            return f"{low}<n<{word}" if low else f"n<{word}"
+        low = word
+    return f"n>{low}"

@@ -1,0 +1,139 @@
+"""The configuration of a training run. Defaults are the paper's (section 5.1) where it gives a number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from synuc.config import OpenAIEngine
+from synuc.layers import Section
+
+
+class Backbone(Section):
+    """The model that becomes a detector."""
+
+    model: str = Field(description="a local folder, a hub name, or `embedded` (SmolLM2-135M-Instruct)")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of the frozen weights; auto: bfloat16 on GPUs, float32 on CPUs. LoRA weights are float32"
+    )
+    template: dict[str, Any] = Field({}, description="arguments of the chat template, e.g. {enable_thinking: false}")
+
+
+class Lora(Section):
+    """The adapter."""
+
+    rank: int = Field(8, ge=1)
+    alpha: int = Field(16, ge=1)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    targets: str | tuple[str, ...] = Field("all-linear", description="module names, or all-linear")
+
+
+class Data(Section):
+    """Which exported samples are learned from."""
+
+    path: Path | None = Field(None, description="the export folder of a synthesis run; --data sets it")
+    max_tokens: int = Field(8192, ge=64, description="longer examples are left out, and named in refused.jsonl")
+    languages: tuple[str, ...] = Field((), description="ISO 639-1; empty: all")
+    limit: int | None = Field(None, ge=1, description="only the first so many")
+
+
+class Optimizer(Section):
+    """AdamW. `batch_size` counts examples (GRPO: prompts) of one optimizer step over all workers."""
+
+    learning_rate: float = Field(gt=0)
+    epochs: float = Field(gt=0)
+    max_steps: int | None = Field(None, ge=1, description="end earlier, after so many steps")
+    batch_size: int = Field(16, ge=1)
+    micro_batch_size: int = Field(1, ge=1, description="sequences that a worker puts through the model at once")
+    schedule: Literal["linear", "cosine", "constant_with_warmup"] = "cosine"
+    warmup: float = Field(0.05, ge=0, lt=1, description="share of the steps")
+    weight_decay: float = Field(0.0, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    gradient_checkpointing: bool = Field(False, description="less memory, a third slower")
+
+
+class Cluster(Section):
+    """Where and how wide training is. It may change while a run is continued, save for `zero`."""
+
+    address: str | None = Field(None, description="Ray address; none: RAY_ADDRESS if set, else this machine")
+    workers: int = Field(1, ge=1)
+    gpus_per_worker: float | None = Field(None, ge=0, description="none: one where the cluster has GPUs")
+    cpus_per_worker: int | None = Field(None, ge=1, description="none: an even share of the cluster's")
+    zero: Literal[0, 2, 3] = Field(0, description="stage of DeepSpeed ZeRO; 0: plain data parallelism")
+    max_failures: int = Field(3, ge=0, description="lost workers after which a run ends with an error")
+
+
+class Record(Section):
+    """What a run leaves behind on its way."""
+
+    log_every: int = Field(1, ge=1, description="steps between two lines of metrics.jsonl")
+    save_every: int = Field(50, ge=1, description="steps between two checkpoints")
+    keep: int = Field(2, ge=1, description="checkpoints kept")
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
+
+    @model_validator(mode="after")
+    def _loss_is_seen_before_it_is_saved(self) -> Record:
+        if self.save_every % self.log_every:
+            raise ValueError("save_every must be a multiple of log_every, so that no checkpoint holds an unseen loss")
+        return self
+
+
+class TrainConfig(Section):
+    """What SFT and GRPO share."""
+
+    lora: Lora = Lora()
+    data: Data = Data()
+    optimizer: Optimizer
+    cluster: Cluster = Cluster()
+    record: Record = Record()
+    seed: int = 0
+
+
+class SftConfig(TrainConfig):
+    """LoRA SFT on UC-Data-SFT, with the loss on the answer only."""
+
+    backbone: Backbone = Field(description="say which one, e.g. --backbone configs/backbones/smollm2-135m.yaml")
+
+
+class Rollout(Section):
+    """How answers are sampled."""
+
+    generations: int = Field(4, ge=2, description="answers per prompt")
+    temperature: float = Field(0.8, gt=0)
+    max_tokens: int = Field(1024, ge=8, description="of an answer; also the constant that dr_grpo divides by")
+    engine: Literal["auto", "generate", "vllm_colocate", "vllm_server"] = Field(
+        "auto", description="auto: vLLM beside the training on GPUs, transformers' generate on CPUs"
+    )
+    server: str = Field("http://127.0.0.1:8000", description="address of `trl vllm-serve`, for vllm_server")
+    gpu_memory_utilization: float = Field(0.3, gt=0, le=1, description="share of a GPU for vLLM, for vllm_colocate")
+
+
+class Reward(Section):
+    """R = R_label + alpha R_fmt + 1[R_fmt = R_label = 1] beta R_attr (paper, equation 8)."""
+
+    alpha: float = Field(0.2, ge=0)
+    beta: float = Field(0.4, ge=0, description="0: without the constraint-attribution term")
+    matching: Literal["lexical", "embedding", "judge"] = Field(
+        "lexical", description="how two wordings of a constraint are held equal"
+    )
+    threshold: float | None = Field(None, ge=0, le=1, description="least similarity; none: the strategy's own")
+    embedding_model: str = "Qwen/Qwen3-Embedding-0.6B"
+    pooling: Literal["last", "mean"] = Field("last", description="how that model makes one vector of many")
+    judge: OpenAIEngine | None = Field(None, description="the endpoint that judges, as an engine of synuc/config.py")
+
+    @model_validator(mode="after")
+    def _judge_is_named(self) -> Reward:
+        if self.matching == "judge" and self.judge is None:
+            raise ValueError("matching by a judge needs reward.judge, e.g. {kind: openai, base_url: ..., model: ...}")
+        return self
+
+
+class GrpoConfig(TrainConfig):
+    """DR-GRPO on UC-Data-GRPO, from an SFT run's adapter. The backbone is that run's."""
+
+    start: Path | None = Field(None, description="the SFT run; --from sets it")
+    merge: bool = Field(False, description="merge the SFT adapter and train a new one, instead of going on with it")
+    rollout: Rollout = Rollout()
+    reward: Reward = Reward()

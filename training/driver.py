@@ -1,0 +1,184 @@
+"""Starts training on Ray Train, shows its progress, and says in one message why it ended if it didn't finish."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import train
+from ray.train.torch import TorchTrainer
+from rich.console import Console
+
+from cluster.connect import connected
+from synuc.folder import RunError
+from synuc.problem import Problem
+from training.backbone import folder_of
+from training.config import Backbone, Cluster, GrpoConfig, SftConfig, TrainConfig
+from training.data import data_fingerprint
+from training.folder import TrainFolder
+from training.progress import Progress
+
+SECONDS_BETWEEN_LOOKS = 0.5
+
+
+class TrainingFailed(Problem):
+    """Training ended without a result; the message says why and what to do."""
+
+
+def train_sft(config: SftConfig, run: Path, console: Console) -> None:
+    """Train an adapter with SFT into `run`, or go on with it.
+
+    Raises:
+        Problem: with what to do; the checkpoints so far are kept.
+    """
+    from training.sft import sft_worker
+
+    config = config.model_copy(update={"backbone": _absolute(config.backbone)})
+    snapshot = _snapshot(config, "sft") | {"backbone": config.backbone.model_dump(mode="json")}
+    _train(config, run, snapshot, sft_worker, {}, console)
+
+
+def train_grpo(config: GrpoConfig, run: Path, console: Console) -> None:
+    """Train an SFT run's adapter on with DR-GRPO into `run`, or go on with it. Raises as `train_sft` does."""
+    from training.grpo import grpo_worker
+
+    if config.start is None:
+        raise RunError("no SFT run to start from: give --from RUN")
+    start = TrainFolder.finished(config.start)
+    backbone = start.method["backbone"]
+    snapshot = _snapshot(config, "grpo") | {"backbone": backbone, "start": start.method["fingerprint"]}
+    job = {"backbone": backbone, "adapter": str(start.adapter)}
+    _train(config, run, snapshot, grpo_worker, job, console)
+
+
+def sft_backbone(run: Path) -> Backbone:
+    """The backbone of a finished training run. Raises RunError."""
+    return Backbone.model_validate(TrainFolder.finished(run).method["backbone"])
+
+
+def _absolute(backbone: Backbone) -> Backbone:
+    """A backbone in a folder of this checkout, named so that workers elsewhere find it."""
+    folder = Path(backbone.model).expanduser()
+    return backbone.model_copy(update={"model": str(folder.resolve())}) if folder.is_dir() else backbone
+
+
+def _snapshot(config: TrainConfig, kind: str) -> dict[str, Any]:
+    """What may not change while a run is continued: all but where it runs and what it writes on its way."""
+    settings = config.model_dump(
+        mode="json", exclude={"cluster": True, "record": True, "start": True, "data": {"path"}}
+    )
+    settings["data"]["fingerprint"] = data_fingerprint(config.data, kind)
+    return {"stage": kind, **settings, "zero": config.cluster.zero}
+
+
+def _train(
+    config: TrainConfig,
+    run: Path,
+    snapshot: Mapping[str, Any],
+    worker: Callable[[dict[str, Any]], None],
+    job: Mapping[str, Any],
+    console: Console,
+) -> None:
+    folder = TrainFolder(run)
+    with folder.locked():
+        folder.begin(config, snapshot)
+        if folder.adapter.exists():
+            console.print(f"Nothing left to do: {folder.adapter} is there.")
+            return
+        for old in (folder.given_up, folder.error):
+            old.unlink(missing_ok=True)
+        folder_of(snapshot["backbone"]["model"])  # made usable once, before workers ask for it
+        with connected(config.cluster.address):
+            data = config.model_dump(mode="json")
+            data["data"]["path"] = str(Path(data["data"]["path"]).resolve())
+            each = _resources(config.cluster)
+            trainer = TorchTrainer(
+                worker,
+                train_loop_config={**job, "config": data, "run": str(folder.path)},
+                scaling_config=train.ScalingConfig(
+                    num_workers=config.cluster.workers, use_gpu="GPU" in each, resources_per_worker=each
+                ),
+                run_config=_run_config(folder, config, int(each["CPU"]), "GPU" in each),
+            )
+            _follow(trainer, folder, console)
+        console.print(f"{folder.adapter} is ready.", soft_wrap=True, highlight=False)
+        if folder.refused.exists() and (refused := folder.refused.read_text("utf-8").splitlines()):
+            console.print(f"{len(refused)} examples were too long: {folder.refused}", soft_wrap=True, highlight=False)
+
+
+def _resources(cluster: Cluster) -> dict[str, float]:
+    """What each worker gets. Raises TrainingFailed where the cluster hasn't so much."""
+    there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    cpus = cluster.cpus_per_worker or max(1, math.floor(there.get("CPU", 1) / cluster.workers))
+    gpus = cluster.gpus_per_worker
+    if gpus is None:
+        gpus = 1.0 if there.get("GPU") else 0.0
+    each = {"CPU": float(cpus), **({"GPU": gpus} if gpus else {})}
+    for name, amount in each.items():
+        if amount * cluster.workers > there.get(name, 0):
+            raise TrainingFailed(
+                f"cluster.workers={cluster.workers} with {amount:g} {name} each don't fit: the cluster has "
+                f"{there.get(name, 0):g} {name}"
+            )
+    return each
+
+
+def _run_config(folder: TrainFolder, config: TrainConfig, threads: int, gpu: bool) -> train.RunConfig:
+    # The types are those of Ray Train V1.
+    v2: Any = train
+    environment = {
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        **({} if gpu else {"DS_ACCELERATOR": "cpu"}),
+    }
+    made: train.RunConfig = v2.RunConfig(
+        name=folder.storage.name,
+        storage_path=str(folder.path),
+        checkpoint_config=train.CheckpointConfig(num_to_keep=config.record.keep),
+        failure_config=train.FailureConfig(max_failures=config.cluster.max_failures),
+        worker_runtime_env={"env_vars": environment},
+        logging_config=v2.LoggingConfig(log_level="ERROR"),
+    )
+    return made
+
+
+def _follow(trainer: TorchTrainer, folder: TrainFolder, console: Console) -> None:
+    """Run the trainer in a thread of its own, so that Ctrl-C is ours, and show metrics.jsonl as it grows."""
+    failure: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            trainer.fit()
+        except Exception as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=fit, daemon=True)
+    thread.start()
+    with Progress(console) as progress:
+        while thread.is_alive():
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+            progress.show(folder.rows())
+    if failure:
+        raise _explained(failure[0], folder) from None
+
+
+def _explained(error: BaseException, folder: TrainFolder) -> Problem:
+    if folder.given_up.exists():
+        return TrainingFailed(folder.given_up.read_text("utf-8"))
+    folder.error.write_text(str(error), "utf-8")
+    causes = getattr(error, "worker_failures", None) or {0: error}
+    last = [line for line in str(next(iter(causes.values()))).splitlines() if line.strip()]
+    if "OutOfMemoryError" in str(error) or "memory monitor" in str(error):
+        reason = "Ray ended a worker because the machine's memory was full; lower optimizer.micro_batch_size"
+    else:
+        reason = last[-1].strip()[:300] if last else type(error).__name__
+    return TrainingFailed(
+        f"training ended: {reason}\nThe whole error is in {folder.error}; the last checkpoint is kept, and the same "
+        "command goes on from it."
+    )

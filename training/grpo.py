@@ -1,0 +1,128 @@
+"""DR-GRPO from an SFT adapter, with the constraint-attribution reward (paper, section 4.2).
+
+For a prompt's answers o_1..o_G with rewards R_i the advantage is A_i = R_i - mean(R), not divided by the deviation.
+The loss is -1/(G L) sum_i sum_t min(r_it A_i, clip(r_it, 1-eps, 1+eps) A_i), with r the ratio of the token's
+probabilities under the present and the sampling policy and L = `rollout.max_tokens`, a constant, instead of the
+answers' own lengths (Dr. GRPO). There is no KL term (beta 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray.train
+import torch
+from datasets import Dataset
+from peft import PeftModel
+from transformers import Trainer
+from trl.trainer.grpo_config import GRPOConfig as TrlGrpoConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from actors.engine import build_engine
+from synuc.rewards import Same
+from training.attribution import RewardFunction, make_reward
+from training.backbone import load_model, load_tokenizer, new_adapter, with_adapter
+from training.config import Backbone, GrpoConfig, Reward, Rollout
+from training.data import Encoder, data_fingerprint, grpo_examples
+from training.folder import TrainFolder, add_lines
+from training.matching import matcher
+from training.worker import arguments, first_rank, giving_up, run
+
+
+def grpo_worker(job: dict[str, Any]) -> None:
+    """One worker of a GRPO run. `job`: `config` (a GrpoConfig as data), `backbone`, `adapter` and `run`, its folder."""
+    config = GrpoConfig.model_validate(job["config"])
+    backbone = Backbone.model_validate(job["backbone"])
+    folder = TrainFolder(Path(job["run"]))
+    with giving_up(folder):
+        tokenizer = load_tokenizer(backbone)
+        examples = grpo_examples(config.data, Encoder(tokenizer, backbone.template))
+        if first_rank():
+            folder.refused.unlink(missing_ok=True)
+            add_lines(folder.refused, ({"id": id, "tokens": n} for id, n in examples.too_long.items()))
+        reward = make_reward(_same(config.reward), config.reward.alpha, config.reward.beta)
+
+        def build(scratch: Path) -> Trainer:
+            sequences = config.optimizer.batch_size * config.rollout.generations
+            return GRPOTrainer(
+                model=_policy(config, backbone, Path(job["adapter"])),
+                reward_funcs=_recorded(reward, folder, config.rollout.generations),
+                args=TrlGrpoConfig(
+                    **arguments(config, scratch, sequences, len(examples.rows) * config.rollout.generations),
+                    **_rollout(config.rollout, config.data.max_tokens),
+                    chat_template_kwargs=backbone.template,
+                    loss_type="dr_grpo",
+                    scale_rewards="none",
+                    beta=0.0,
+                ),
+                train_dataset=Dataset.from_list(examples.rows),
+                processing_class=tokenizer,
+            )
+
+        facts = {
+            "stage": "DR-GRPO",
+            "examples": len(examples.rows),
+            "left out": len(examples.too_long),
+            "data": data_fingerprint(config.data, "grpo"),
+            "workers": ray.train.get_context().get_world_size(),
+        }
+        run(folder, config, build, facts)
+
+
+def _same(reward: Reward) -> Same:
+    judge = build_engine(reward.judge) if reward.judge else None
+    return matcher(
+        reward.matching,
+        threshold=reward.threshold,
+        model=reward.embedding_model,
+        pooling=reward.pooling,
+        engine=judge,
+    )
+
+
+def _policy(config: GrpoConfig, backbone: Backbone, adapter: Path) -> PeftModel:
+    """The SFT adapter made trainable, or a new adapter on the backbone it was merged into."""
+    model = load_model(backbone)
+    if not config.merge:
+        return with_adapter(model, adapter, trainable=True)
+    merged: Any = with_adapter(model, adapter).merge_and_unload()
+    return new_adapter(merged, config.lora)
+
+
+def _rollout(rollout: Rollout, max_prompt: int) -> dict[str, Any]:
+    """TRL's arguments for sampling. TRL resets vLLM's prefix cache at every change of the weights."""
+    engine = rollout.engine
+    if engine == "auto":
+        engine = "vllm_colocate" if torch.cuda.is_available() else "generate"
+    arguments: dict[str, Any] = {
+        "num_generations": rollout.generations,
+        "temperature": rollout.temperature,
+        "max_completion_length": rollout.max_tokens,
+        "use_vllm": engine != "generate",
+    }
+    if engine == "vllm_colocate":
+        arguments |= {
+            "vllm_mode": "colocate",
+            "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization,
+            "vllm_max_model_length": max_prompt + rollout.max_tokens,
+        }
+    elif engine == "vllm_server":
+        arguments |= {"vllm_mode": "server", "vllm_server_base_url": rollout.server}
+    return arguments
+
+
+def _recorded(reward: RewardFunction, folder: TrainFolder, generations: int) -> Callable[..., list[float | None]]:
+    """`reward`, with the first group of each step kept in samples.jsonl for people to read."""
+
+    def constraint_attribution(completions: list[Any], **columns: Any) -> list[float | None]:
+        rewards = reward(completions=completions, **columns)
+        if first_rank():
+            group = range(min(generations, len(rewards)))
+            answers = [{"answer": completions[n][0]["content"], "reward": rewards[n]} for n in group]
+            step = columns["trainer_state"].global_step + 1
+            add_lines(folder.samples, [{"step": step, "id": columns["id"][0], "answers": answers}])
+        return [*rewards]
+
+    return constraint_attribution

@@ -1,0 +1,145 @@
+"""The three ways to decide whether two wordings are one requirement: by words, by embeddings, by a judge."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from functools import lru_cache
+from typing import Annotated, Literal, cast
+
+import torch
+from pydantic import BaseModel, ConfigDict, StringConstraints
+from transformers import AutoModel, AutoTokenizer
+
+from actors.engine import Engine, EngineDead, ask
+from synuc import prompts
+from synuc.matching import THRESHOLD, lexical
+from synuc.problem import Problem
+from synuc.rewards import Same
+from synuc.types import CallFailed, LLMRequest
+
+Strategy = Literal["lexical", "embedding", "judge"]
+Pooling = Literal["last", "mean"]
+
+LONGEST = 400
+"""Characters of a wording that is compared at all: no annotated constraint takes so many, only lists do."""
+
+CACHED = 16_384
+"""How many wordings or pairs a matcher remembers: a group's answers mostly name the same ones."""
+
+EMBEDDING_THRESHOLD = 0.8
+"""The least cosine of two wordings of one requirement."""
+
+
+class MatchingFailed(Problem):
+    """A matcher that can't decide. Training stops: a guessed reward would teach whatever the guess is."""
+
+
+class Verdict(BaseModel):
+    """What a judge answers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Annotated[str, StringConstraints(max_length=400)]
+    same: bool
+
+
+def matcher(
+    name: Strategy,
+    *,
+    threshold: float | None = None,
+    model: str = "Qwen/Qwen3-Embedding-0.6B",
+    pooling: Pooling = "last",
+    engine: Engine | None = None,
+) -> Same:
+    """The strategy `name`; it may be called from several threads.
+
+    Args:
+        threshold: least similarity that counts as the same, of `lexical` and `embedding`; none: the strategy's own.
+        model: folder or hub name of the embedding model.
+        pooling: how that model makes one vector of many: `last` token, as Qwen3-Embedding, or `mean`.
+        engine: the model that judges. The matcher calls it from a thread of its own and closes it at exit,
+            so nobody else may use it.
+
+    Raises:
+        MatchingFailed: the embedding model can't be loaded; later from the matcher: the judge fails.
+    """
+    if name == "lexical":
+        least = THRESHOLD if threshold is None else threshold
+        return _bounded(lambda a, b: lexical(a, b) >= least)
+    if name == "embedding":
+        return _bounded(_embedding(model, pooling, EMBEDDING_THRESHOLD if threshold is None else threshold))
+    if engine is None:
+        raise ValueError("the strategy `judge` needs an engine")
+    return _bounded(_judge(engine))
+
+
+def _bounded(same: Same) -> Same:
+    def decide(a: str, b: str) -> bool:
+        return a == b or (max(len(a), len(b)) <= LONGEST and same(a, b))
+
+    return decide
+
+
+def _embedding(name: str, pooling: Pooling, threshold: float) -> Same:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModel.from_pretrained(name, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise MatchingFailed(
+            f"the embedding model {name} can't be loaded: {error}; name a local folder that holds one, "
+            "or take the strategy lexical"
+        ) from error
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = model.to(device).eval()
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    # Threads would only get into each other's way.
+    lock = threading.Lock()
+
+    @lru_cache(maxsize=CACHED)
+    def embed(text: str) -> torch.Tensor:
+        inputs = tokenizer(text, return_tensors="pt").to(device)
+        with torch.inference_mode():
+            states = model(**inputs).last_hidden_state[0].float()
+        vector = states[-1] if pooling == "last" else states.mean(0)
+        return torch.nn.functional.normalize(vector, dim=0).cpu()
+
+    def same(a: str, b: str) -> bool:
+        with lock:
+            return float(embed(a) @ embed(b)) >= threshold
+
+    return same
+
+
+def _judge(engine: Engine) -> Same:
+    # Reward functions are synchronous, and an engine lives in one event loop.
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="judge", daemon=True).start()
+    atexit.register(lambda: asyncio.run_coroutine_threadsafe(engine.close(), loop).result(timeout=10))
+
+    @lru_cache(maxsize=CACHED)
+    def decide(first: str, second: str) -> bool:
+        return asyncio.run_coroutine_threadsafe(_verdict(engine, first, second), loop).result().same
+
+    # In one order, because a judge might answer differently in the other.
+    return lambda a, b: decide(*sorted((a, b)))
+
+
+async def _verdict(engine: Engine, first: str, second: str) -> Verdict:
+    request = LLMRequest(
+        stage="same_constraint",
+        role="verifier",
+        key=f"{first}\n{second}",
+        messages=({"role": "user", "content": prompts.render("same_constraint", first=first, second=second).strip()},),
+        reply=Verdict,
+        max_tokens=300,
+    )
+    try:
+        return cast(Verdict, await ask(engine, request, [], attempts=3))
+    except (CallFailed, EngineDead) as error:
+        raise MatchingFailed(
+            f"the judge {engine.name} can't say whether {first!r} and {second!r} are the same constraint: {error}; "
+            "look at its log, take a stronger judge, or another strategy. Training goes on from its last checkpoint"
+        ) from error

@@ -1,0 +1,58 @@
+"""Progress of training: a line that is redrawn on a terminal, one plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class Progress:
+    """Says how far the logged steps have come."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._printed = time.monotonic()
+        self._first: Mapping[str, Any] | None = None
+        self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+            self._live.update("Starting the workers ...", refresh=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show the last of the rows of metrics.jsonl, if there is one."""
+        if not rows:
+            return
+        # Rows of an earlier start say nothing about the speed of this one.
+        if self._first is None or rows[-1]["step"] < self._first["step"]:
+            self._first = rows[-1]
+        if self._live:
+            self._live.update(line(rows[-1], self._first), refresh=True)
+        elif time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES:
+            self._printed = time.monotonic()
+            self.console.print(line(rows[-1], self._first), soft_wrap=True, highlight=False)
+
+
+def line(row: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    """A row of metrics.jsonl in one line; the time left follows from the steps since `first`."""
+    parts = [f"step {row['step']}/{row['steps']}", f"loss {row['loss']:.4f}"]
+    if "reward" in row:
+        parts.append(f"reward {row['reward']:.3f}")
+    parts.append(f"{row['tokens_per_second']:,.0f} tokens/s")
+    if steps := row["step"] - first["step"]:
+        seconds = (row["time"] - first["time"]) / steps * (row["steps"] - row["step"])
+        minutes, rest = divmod(int(seconds), 60)
+        parts.append(f"{minutes // 60}h{minutes % 60:02d}m left" if minutes >= 60 else f"{minutes}m{rest:02d}s left")
+    return " · ".join(parts)
