@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synuc-setup
 TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements/cpu.lock)
 
-.PHONY: setup demo test lint types unit local bench-synthesis lock clean
+.PHONY: setup demo test lint types unit local test-slow bench-synthesis bench-train lock clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,13 @@ unit: setup
 # Real Ray, real vLLM, the embedded model: one process, so that only one engine is alive at a time.
 local: setup
 	$(BIN)/pytest tests/local -m "not gpu"
+
+# About an hour: models that really learn.
+test-slow: setup
+	$(BIN)/pytest tests/slow -s
+
+bench-train: setup
+	$(BIN)/python -m tests.bench_train
 
 bench-synthesis: setup
 	$(BIN)/python -m tests.bench_synthesis

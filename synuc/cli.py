@@ -24,6 +24,8 @@ seeds_app = typer.Typer(no_args_is_help=True, help="Look at seed dialogues.")
 app.add_typer(seeds_app, name="seeds")
 train_app = typer.Typer(no_args_is_help=True, help="Train a detector on exported samples.")
 app.add_typer(train_app, name="train")
+adapter_app = typer.Typer(no_args_is_help=True, help="Merge, describe or publish the adapter of a finished run.")
+app.add_typer(adapter_app, name="adapter")
 
 INTERRUPTED = 130
 
@@ -185,6 +187,55 @@ def train_grpo(
     from training.driver import train_grpo as job
 
     job(compose(GrpoConfig, configs, [*overrides, f"data.path={str(data)!r}", f"start={str(start)!r}"]), run, Console())
+
+
+@adapter_app.command("merge")
+def adapter_merge(
+    run: Run,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to make; none: RUN/merged.")] = None,
+) -> None:
+    """Write backbone and adapter as one plain Hugging Face folder."""
+    from training.adapter import merge_run
+
+    typer.echo(f"{merge_run(run, out)} is ready.")
+
+
+@adapter_app.command("card")
+def adapter_card(run: Run) -> None:
+    """Write the adapter's model card anew, and print it."""
+    from training.adapter import write_card
+
+    typer.echo(write_card(run))
+
+
+@adapter_app.command("push")
+def adapter_push(
+    run: Run,
+    repo: Annotated[str, typer.Argument(help="Repository of the Hugging Face hub, e.g. you/detector.")],
+    public: Annotated[bool, typer.Option("--public", help="For everyone to see; else it is private.")] = False,
+) -> None:
+    """Upload the adapter to the Hugging Face hub. The token is that of HF_TOKEN or of a login."""
+    from training.adapter import push
+
+    typer.echo(f"{push(run, repo, public)} has the adapter.")
+
+
+@app.command()
+def sweep(
+    configs: Configs = [],
+    overrides: Overrides = [],
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Folder of the sweep, instead of the config's; continued if it exists.")
+    ] = None,
+) -> None:
+    """Train and test backbones on data sets with several seeds; ends with a table."""
+    from rich.console import Console
+
+    from synuc.layers import compose
+    from training.config import SweepConfig
+    from training.sweep import sweep as job
+
+    job(compose(SweepConfig, configs, overrides), run, Console())
 
 
 def main() -> None:

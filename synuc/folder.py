@@ -72,21 +72,31 @@ class Folder:
         Raises:
             RunError: the method differs; the message names the fields.
         """
-        snapshot = json.loads(json.dumps(snapshot))
-        method = self.path / "method.json"
-        if method.exists():
-            old = json.loads(method.read_text("utf-8"))["method"]
-            if changed := differences(old, snapshot):
-                listed = "\n  ".join(changed)
-                raise RunError(
-                    f"{self.path} was begun with another method, so it can't be continued with this one:\n  {listed}\n"
-                    "Use the old settings, or begin another run folder."
-                )
-        else:
+        if not self.begun():
+            snapshot = json.loads(json.dumps(snapshot))
             data = {"fingerprint": fingerprint(snapshot), "method": snapshot}
-            write_whole(method, json.dumps(data, indent=2, ensure_ascii=False))
+            write_whole(self.path / "method.json", json.dumps(data, indent=2, ensure_ascii=False))
+        self.check(snapshot)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_whole(self.path / "config.yaml", text)
+
+    def begun(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / "method.json").exists()
+
+    def check(self, snapshot: Mapping[str, Any]) -> None:
+        """Make sure that a run was begun here with this method.
+
+        Raises:
+            RunError: the method differs; the message names the fields.
+        """
+        old = json.loads((self.path / "method.json").read_text("utf-8"))["method"]
+        if changed := differences(old, json.loads(json.dumps(snapshot))):
+            listed = "\n  ".join(changed)
+            raise RunError(
+                f"{self.path} was begun with another method, so it can't be continued with this one:\n  {listed}\n"
+                "Use the old settings, or begin another run folder."
+            )
 
     @property
     def method(self) -> dict[str, Any]:

@@ -37,7 +37,8 @@ class RewardFunction(Protocol):
 def make_reward(same: Same, alpha: float, beta: float) -> RewardFunction:
     """The reward function R of equation 8 for UC-Data-GRPO, whose column `reference` it reads.
 
-    It logs, as means over completions: `reward/label`, `reward/fmt` and `unlabelled` (no label could be read); and over
+    It logs, as means over completions: `reward/label`, `reward/fmt`, `unparseable` (not of the form) and `unlabelled`
+    (no label could be read); and over
     those whose follow-up revises or conflicts (ER, IC): `reward/attr`, `attr/anchor_found`, `attr/new_found`,
     `attr/types_right`.
     """
@@ -73,7 +74,8 @@ def _text(completion: Completion) -> str:
 
 
 def _metrics(one: Reward, annotated: Reference) -> list[tuple[str, float]]:
-    metrics = [("reward/label", one.label), ("reward/fmt", one.fmt), ("unlabelled", one.predicted is None)]
+    metrics = [("reward/label", one.label), ("reward/fmt", one.fmt), ("unparseable", 1 - one.fmt)]
+    metrics += [("unlabelled", one.predicted is None)]
     if annotated.label is not Label.ND:
         metrics += [
             ("reward/attr", one.attr),

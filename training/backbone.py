@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from actors.embedded import EmbeddedModelMissing, embedded_model
+from actors.vllm_engine import cpu_dtype
 from synuc.problem import Problem
 from training.config import Backbone, Lora
 
@@ -26,6 +28,8 @@ WRAPPED = {
     r"^model\.language_model\.": "model.",
 }
 BASE_FILE = "base.json"
+MERGED = "synuc_merged"
+"""The key in a model's config.json that names the adapters merged into it."""
 
 
 class BackboneError(Problem):
@@ -52,7 +56,8 @@ def load_tokenizer(backbone: Backbone) -> PreTrainedTokenizerBase:
     Raises:
         BackboneError: there is none, or it has no chat template.
     """
-    tokenizer: PreTrainedTokenizerBase = _loaded(AutoTokenizer, backbone.model)
+    # Where mistral-common is installed, transformers takes its tokenizer, which has no template, for Mistral's models.
+    tokenizer: PreTrainedTokenizerBase = _loaded(AutoTokenizer, backbone.model, mistral_format=False)
     if not tokenizer.chat_template:
         raise BackboneError(f"backbone.model={backbone.model} has no chat template; take the instruct version")
     if tokenizer.pad_token is None:
@@ -66,9 +71,9 @@ def load_model(backbone: Backbone) -> PreTrainedModel:
     Raises:
         BackboneError: there is none, or the checkpoint lacks some of its weights.
     """
-    dtype = backbone.dtype
+    dtype: str = backbone.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if torch.cuda.is_available() else "float32"
+        dtype = "bfloat16" if torch.cuda.is_available() else cpu_dtype()
     arguments: dict[str, Any] = {"dtype": getattr(torch, dtype), "output_loading_info": True}
     config = _loaded(AutoConfig, backbone.model)
     auto: Any = AutoModelForCausalLM
@@ -124,17 +129,32 @@ def with_adapter(model: PreTrainedModel, adapter: Path, trainable: bool = False)
             f"not {type(model).__name__} ({base_facts(model)['config']}); use the backbone it was trained on"
         )
     try:
-        return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
+        adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
     except RuntimeError as error:  # weights of other shapes
         reason = " ".join(str(error).split())[:300]
         raise BackboneError(f"{adapter} doesn't fit {type(model).__name__}: {reason}") from None
+    for config in adapted.peft_config.values():
+        # PEFT looks there at every save. The name in the folder may be that of another machine, or of the hub.
+        config.base_model_name_or_path = model.name_or_path
+    return adapted
+
+
+def merge(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+    """The model with the adapter in a folder merged into its weights, and named in its config. Raises BackboneError."""
+    merged: Any = with_adapter(model, adapter).merge_and_unload(safe_merge=True)
+    with (adapter / SAFETENSORS_WEIGHTS_NAME).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    setattr(merged.config, MERGED, [*getattr(merged.config, MERGED, []), digest])
+    whole: PreTrainedModel = merged
+    return whole
 
 
 def base_facts(model: PreTrainedModel) -> dict[str, str]:
-    """What an adapter remembers of its base: the class, and a hash of the settings that shape its weights."""
+    """What an adapter remembers of its base: the class, and a hash of what shapes its weights and was merged in."""
     config = model.config.get_text_config()
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    shape = {name: getattr(config, name, None) for name in (*names, "num_key_value_heads", "head_dim", "model_type")}
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    more = ("head_dim", "vocab_size", "model_type", MERGED)
+    shape = {name: getattr(config, name, None) for name in (*names, *more)}
     return {
         "class": type(model).__name__,
         "config": hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:12],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +12,30 @@ import yaml
 from training.folder import TrainFolder
 
 # What a card shows of the last logged steps, where the stage logs it.
-FIGURES = ("loss", "mean_token_accuracy", "reward", "reward/label", "reward/fmt", "reward/attr", "unparseable")
+FIGURES = ("loss", "mean_token_accuracy", "reward", "reward/label", "reward/fmt", "reward/attr", "unlabelled")
 LAST_STEPS = 10
+QUANTISED = ", from a copy quantised to 4 bits (Q4_1): its weights differ a little from the hub's"
 
 
-def card(folder: TrainFolder, facts: Mapping[str, Any]) -> str:
-    """Front matter as the Hugging Face hub reads it, then what a person must know."""
+def card(folder: TrainFolder, merged: bool = False) -> str:
+    """Front matter as the Hugging Face hub reads it, then what a person must know.
+
+    It is the card of the adapter, or of the model that results from merging it into its backbone.
+    """
     method, rows = folder.method, folder.rows()
-    base = public_name(method["backbone"]["model"])
+    model = method["backbone"]["model"]
+    base = public_name(model)
     front = {
-        "library_name": "peft",
+        "library_name": "transformers" if merged else "peft",
         "base_model": base,
-        "tags": ["lora", "implicit-conflict", "synuc"],
+        "base_model_relation": "finetune" if merged else "adapter",
+        "tags": [*([] if merged else ["lora"]), "implicit-conflict", "synuc"],
         "pipeline_tag": "text-generation",
-    }
-    last = rows[-LAST_STEPS:]
-    measured = {
-        name: sum(values) / len(values)
-        for name in FIGURES
-        if (values := [row[name] for row in last if isinstance(row.get(name), (int, float))])
     }
     optimizer, lora = method["optimizer"], method["lora"]
     told = {
-        **facts,
-        "backbone": base,
+        **json.loads(folder.facts.read_text("utf-8")),
+        "backbone": base + (QUANTISED if model == "embedded" else ""),
         "LoRA": f"rank {lora['rank']}, alpha {lora['alpha']}, on {lora['targets']}",
         "learning rate": optimizer["learning_rate"],
         "epochs": optimizer["epochs"],
@@ -42,6 +43,8 @@ def card(folder: TrainFolder, facts: Mapping[str, Any]) -> str:
         "seed": method["seed"],
         "method": f"fingerprint {method['fingerprint']}",
     }
+    if method.get("start"):
+        told["began with"] = f"the adapter of the run with fingerprint {method['start']}"
     lines = [
         "---",
         yaml.safe_dump(front, sort_keys=False, allow_unicode=True).strip(),
@@ -52,21 +55,43 @@ def card(folder: TrainFolder, facts: Mapping[str, Any]) -> str:
         "A detector of implicit user-side conflicts: it reads a dialogue and the user's follow-up, and answers with "
         "structured reasoning that ends in Normal Dialogue, Explicit Revision or Implicit Conflict.",
         "",
+        _form(folder, base, merged),
+        "",
         "| | |",
         "|---|---|",
         *(f"| {name} | {value} |" for name, value in told.items()),
         "",
-        f"Means over the last {len(last)} logged steps of training (not a test result):",
+        f"Means over the last {len(rows[-LAST_STEPS:])} logged steps of training (not a test result):",
         "",
         "| | |",
         "|---|---|",
-        *(f"| {name} | {value:.4f} |" for name, value in measured.items()),
+        *(f"| {name} | {value:.4f} |" for name, value in last_figures(rows).items()),
         "",
         "The prompt must be the one it was trained with (`synuc.formatting.detector_messages`), with the same "
         "retention of assistant turns and thinking off.",
         "",
     ]
     return "\n".join(lines)
+
+
+def last_figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The means of FIGURES over the last logged steps, the rows of metrics.jsonl."""
+    return {
+        name: sum(values) / len(values)
+        for name in FIGURES
+        if (values := [row[name] for row in rows[-LAST_STEPS:] if isinstance(row.get(name), (int, float))])
+    }
+
+
+def _form(folder: TrainFolder, base: str, merged: bool) -> str:
+    if merged:
+        return f"The LoRA adapter is merged into the weights of {base}: load it as any model."
+    if folder.base.exists():
+        return (
+            f"A LoRA adapter. It sits on {base} with the adapter that it began with merged in, not on {base} itself: "
+            "`synuc adapter merge` makes a whole model of both."
+        )
+    return f"A LoRA adapter for {base}."
 
 
 def public_name(model: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,7 +16,9 @@ class Backbone(Section):
 
     model: str = Field(description="a local folder, a hub name, or `embedded` (SmolLM2-135M-Instruct)")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of the frozen weights; auto: bfloat16 on GPUs, float32 on CPUs. LoRA weights are float32"
+        "auto",
+        description="of the frozen weights; auto: bfloat16 where the hardware computes in it, else float32. LoRA "
+        "weights are float32 in any case",
     )
     template: dict[str, Any] = Field({}, description="arguments of the chat template, e.g. {enable_thinking: false}")
 
@@ -137,3 +139,45 @@ class GrpoConfig(TrainConfig):
     merge: bool = Field(False, description="merge the SFT adapter and train a new one, instead of going on with it")
     rollout: Rollout = Rollout()
     reward: Reward = Reward()
+
+
+class Layers(Section):
+    """A stage's configuration, as `synuc train` takes it."""
+
+    files: tuple[Path, ...] = Field((), description="YAML files, later ones over earlier ones (`--config`)")
+    set: tuple[str, ...] = Field((), description="`key=value` over the files (`--set`)")
+
+
+class HeldOut(Section):
+    """Held-out samples that every stage's adapter answers."""
+
+    path: Path = Field(description="the export folder of a synthesis run; uc-data-grpo.parquet is read")
+    limit: int | None = Field(None, ge=1, description="only the first so many")
+
+
+Stage = Literal["sft", "grpo"]
+Name = Annotated[str, Field(pattern=r"^[\w.+-]+$", description="part of file names")]
+
+
+class SweepConfig(Section):
+    """Backbones, data sets and seeds, each with each. Paths are relative to the working directory."""
+
+    run: Path | None = Field(None, description="folder of the sweep; --run sets it")
+    backbones: tuple[Path, ...] = Field(min_length=1, description="YAML files, e.g. configs/backbones/qwen3.5-4b.yaml")
+    data: dict[Name, Path] = Field(min_length=1, description="names of data sets and their export folders")
+    seeds: tuple[int, ...] = Field(min_length=1, description="one run of every backbone on every data set for each")
+    stages: tuple[Stage, ...] = Field(("sft", "grpo"), description="[sft] or [sft, grpo]")
+    sft: Layers = Layers()
+    grpo: Layers = Layers()
+    test: HeldOut | None = Field(None, description="none: the table shows figures of the training only")
+    answer_tokens: int = Field(1024, ge=8, description="longest answer to a test sample")
+    concurrent: int = Field(1, ge=1, description="cells at a time; each gets its share of the cluster's CPUs")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> SweepConfig:
+        if self.stages not in (("sft",), ("sft", "grpo")):
+            raise ValueError("stages is [sft] or [sft, grpo]: GRPO goes on from the SFT adapter")
+        for what, values in (("backbones", [b.stem for b in self.backbones]), ("seeds", [*map(str, self.seeds)])):
+            if twice := sorted({value for value in values if values.count(value) > 1}):
+                raise ValueError(f"{what} has {', '.join(twice)} twice")
+        return self

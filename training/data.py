@@ -55,16 +55,17 @@ class Encoder:
         The answer's ids, with the template's end of turn, follow the prompt's, as in generation.
 
         Raises:
-            DataError: the template doesn't put the answer after the prompt.
+            DataError: the template doesn't put the answer right after the prompt.
         """
         prompt = self.prompt(messages[:-1])
-        whole = self._rendered(self.messages(messages))
-        if not whole.startswith(prompt):
-            raise DataError(
-                "the chat template writes a prompt differently once it is answered, so that training wouldn't match "
-                "generation; turn thinking off: backbone.template={enable_thinking: false}"
-            )
+        broken = self.messages(messages)
+        whole = self._rendered(broken)
         answer = whole[len(prompt) :].rstrip()
+        if not whole.startswith(prompt) or not answer.lstrip().startswith(broken[-1]["content"].strip()):
+            raise DataError(
+                "the chat template doesn't write an answer right after the prompt that asks for it, so that training "
+                "wouldn't match generation; turn thinking off: backbone.template={enable_thinking: false}"
+            )
         end = str(self.tokenizer.eos_token)
         prompt_ids, answer_ids = self.ids(prompt), self.ids(answer if answer.endswith(end) else answer + end)
         return {

@@ -39,8 +39,7 @@ def train_sft(config: SftConfig, run: Path, console: Console) -> None:
     from training.sft import sft_worker
 
     config = config.model_copy(update={"backbone": _absolute(config.backbone)})
-    snapshot = _snapshot(config, "sft") | {"backbone": config.backbone.model_dump(mode="json")}
-    _train(config, run, snapshot, sft_worker, {}, console)
+    _train(config, run, sft_snapshot(config), sft_worker, {}, console)
 
 
 def train_grpo(config: GrpoConfig, run: Path, console: Console) -> None:
@@ -50,15 +49,19 @@ def train_grpo(config: GrpoConfig, run: Path, console: Console) -> None:
     if config.start is None:
         raise RunError("no SFT run to start from: give --from RUN")
     start = TrainFolder.finished(config.start)
-    backbone = start.method["backbone"]
-    snapshot = _snapshot(config, "grpo") | {"backbone": backbone, "start": start.method["fingerprint"]}
-    job = {"backbone": backbone, "adapter": str(start.adapter)}
-    _train(config, run, snapshot, grpo_worker, job, console)
+    job = {"backbone": start.backbone().model_dump(mode="json"), "adapter": str(start.adapter)}
+    _train(config, run, grpo_snapshot(config, start), grpo_worker, job, console)
 
 
-def sft_backbone(run: Path) -> Backbone:
-    """The backbone of a finished training run. Raises RunError."""
-    return Backbone.model_validate(TrainFolder.finished(run).method["backbone"])
+def sft_snapshot(config: SftConfig) -> dict[str, Any]:
+    """What may not change while an SFT run is continued. Raises DataError."""
+    return _snapshot(config, "sft") | {"backbone": _absolute(config.backbone).model_dump(mode="json")}
+
+
+def grpo_snapshot(config: GrpoConfig, start: TrainFolder) -> dict[str, Any]:
+    """What may not change while a GRPO run from the SFT run `start` is continued. Raises DataError."""
+    backbone = start.backbone().model_dump(mode="json")
+    return _snapshot(config, "grpo") | {"backbone": backbone, "start": start.method["fingerprint"]}
 
 
 def _absolute(backbone: Backbone) -> Backbone:
@@ -96,7 +99,7 @@ def _train(
         with connected(config.cluster.address):
             data = config.model_dump(mode="json")
             data["data"]["path"] = str(Path(data["data"]["path"]).resolve())
-            each = _resources(config.cluster)
+            each = resources_per_worker(config.cluster)
             trainer = TorchTrainer(
                 worker,
                 train_loop_config={**job, "config": data, "run": str(folder.path)},
@@ -111,8 +114,8 @@ def _train(
             console.print(f"{len(refused)} examples were too long: {folder.refused}", soft_wrap=True, highlight=False)
 
 
-def _resources(cluster: Cluster) -> dict[str, float]:
-    """What each worker gets. Raises TrainingFailed where the cluster hasn't so much."""
+def resources_per_worker(cluster: Cluster) -> dict[str, float]:
+    """The CPUs, and GPUs if any, of each worker. Raises TrainingFailed where the cluster hasn't so much."""
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     cpus = cluster.cpus_per_worker or max(1, math.floor(there.get("CPU", 1) / cluster.workers))
     gpus = cluster.gpus_per_worker
@@ -128,15 +131,19 @@ def _resources(cluster: Cluster) -> dict[str, float]:
     return each
 
 
-def _run_config(folder: TrainFolder, config: TrainConfig, threads: int, gpu: bool) -> train.RunConfig:
-    # The types are those of Ray Train V1.
-    v2: Any = train
-    environment = {
+def worker_environment(threads: int) -> dict[str, str]:
+    """Environment variables of a process that computes with a model."""
+    return {
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-        **({} if gpu else {"DS_ACCELERATOR": "cpu"}),
     }
+
+
+def _run_config(folder: TrainFolder, config: TrainConfig, threads: int, gpu: bool) -> train.RunConfig:
+    # The types are those of Ray Train V1.
+    v2: Any = train
+    environment = worker_environment(threads) | ({} if gpu else {"DS_ACCELERATOR": "cpu"})
     made: train.RunConfig = v2.RunConfig(
         name=folder.storage.name,
         storage_path=str(folder.path),

@@ -7,7 +7,10 @@
     refused.jsonl    examples that were longer than data.max_tokens
     tensorboard/     the same figures for TensorBoard
     checkpoints/     Ray Train's storage: the last checkpoints, whole
+    base/            GRPO with `merge`: the backbone with the SFT adapter merged in, which the result sits on
     adapter/         the result: PEFT adapter, tokenizer, model card
+    facts.json       what the model card says of the data
+    merged/          the result merged into its backbone, if `synuc adapter merge` was asked for it
     error.txt        the whole text of the error that ended the last start, if one did
 
 On several nodes it must be on storage that all of them share.
@@ -21,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from synuc.folder import Folder, RunError, write_whole
+from training.config import Backbone
 
 
 class TrainFolder(Folder):
@@ -31,7 +35,10 @@ class TrainFolder(Folder):
         self.metrics = self.path / "metrics.jsonl"
         self.samples = self.path / "samples.jsonl"
         self.refused = self.path / "refused.jsonl"
+        self.base = self.path / "base"
         self.adapter = self.path / "adapter"
+        self.facts = self.path / "facts.json"
+        self.merged = self.path / "merged"
         self.storage = self.path / "checkpoints"
         self.error = self.path / "error.txt"
         # Written by a worker that met what another try can't mend.
@@ -50,6 +57,11 @@ class TrainFolder(Folder):
         if not folder.adapter.exists():
             raise RunError(f"{path} has no adapter yet; go on with the command that began it")
         return folder
+
+    def backbone(self) -> Backbone:
+        """What the adapter sits on: the model in `base/` where there is one, else the backbone of the method."""
+        backbone = Backbone.model_validate(self.method["backbone"])
+        return backbone.model_copy(update={"model": str(self.base)}) if self.base.is_dir() else backbone
 
     def rows(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; one that was cut off by a crash is left out."""
@@ -74,7 +86,8 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path) -> Iterable[dict[str, Any]]:
-    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+    # Not splitlines: it also splits at separators that JSON leaves as they are.
+    for line in path.read_text("utf-8").split("\n") if path.exists() else ():
         try:
             yield json.loads(line)
         except json.JSONDecodeError:

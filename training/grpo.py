@@ -12,31 +12,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ray.train
 import torch
 from datasets import Dataset
 from peft import PeftModel
+from ray.train.collective import barrier
 from transformers import Trainer
 from trl.trainer.grpo_config import GRPOConfig as TrlGrpoConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from actors.engine import build_engine
 from synuc.rewards import Same
+from training.adapter import write_merged
 from training.attribution import RewardFunction, make_reward
 from training.backbone import load_model, load_tokenizer, new_adapter, with_adapter
 from training.config import Backbone, GrpoConfig, Reward, Rollout
-from training.data import Encoder, data_fingerprint, grpo_examples
+from training.data import DataError, Encoder, data_fingerprint, grpo_examples
 from training.folder import TrainFolder, add_lines
 from training.matching import matcher
-from training.worker import arguments, first_rank, giving_up, run
+from training.worker import arguments, first_rank, giving_up, run, world_size
 
 
 def grpo_worker(job: dict[str, Any]) -> None:
     """One worker of a GRPO run. `job`: `config` (a GrpoConfig as data), `backbone`, `adapter` and `run`, its folder."""
     config = GrpoConfig.model_validate(job["config"])
-    backbone = Backbone.model_validate(job["backbone"])
+    backbone, adapter = Backbone.model_validate(job["backbone"]), Path(job["adapter"])
     folder = TrainFolder(Path(job["run"]))
     with giving_up(folder):
+        if config.merge:
+            backbone = _merged(backbone, adapter, folder)
         tokenizer = load_tokenizer(backbone)
         examples = grpo_examples(config.data, Encoder(tokenizer, backbone.template))
         if first_rank():
@@ -45,18 +48,10 @@ def grpo_worker(job: dict[str, Any]) -> None:
         reward = make_reward(_same(config.reward), config.reward.alpha, config.reward.beta)
 
         def build(scratch: Path) -> Trainer:
-            sequences = config.optimizer.batch_size * config.rollout.generations
             return GRPOTrainer(
-                model=_policy(config, backbone, Path(job["adapter"])),
+                model=_policy(config, backbone, adapter),
                 reward_funcs=_recorded(reward, folder, config.rollout.generations),
-                args=TrlGrpoConfig(
-                    **arguments(config, scratch, sequences, len(examples.rows) * config.rollout.generations),
-                    **_rollout(config.rollout, config.data.max_tokens),
-                    chat_template_kwargs=backbone.template,
-                    loss_type="dr_grpo",
-                    scale_rewards="none",
-                    beta=0.0,
-                ),
+                args=grpo_arguments(config, backbone, scratch, len(examples.rows), world_size()),
                 train_dataset=Dataset.from_list(examples.rows),
                 processing_class=tokenizer,
             )
@@ -66,9 +61,30 @@ def grpo_worker(job: dict[str, Any]) -> None:
             "examples": len(examples.rows),
             "left out": len(examples.too_long),
             "data": data_fingerprint(config.data, "grpo"),
-            "workers": ray.train.get_context().get_world_size(),
+            "workers": world_size(),
         }
         run(folder, config, build, facts)
+
+
+def grpo_arguments(config: GrpoConfig, backbone: Backbone, scratch: Path, prompts: int, world: int) -> TrlGrpoConfig:
+    """TRL's arguments of a DR-GRPO run on so many prompts with so many workers.
+
+    Raises:
+        Problem: the prompts don't fill one step, or a step can't be dealt out evenly.
+    """
+    if prompts < config.optimizer.batch_size:
+        raise DataError(
+            f"{prompts} prompts don't fill one step of optimizer.batch_size={config.optimizer.batch_size}; lower it"
+        )
+    generations = config.rollout.generations
+    return TrlGrpoConfig(
+        **arguments(config, scratch, config.optimizer.batch_size * generations, prompts * generations, world),
+        **_rollout(config.rollout, config.data.max_tokens),
+        chat_template_kwargs=backbone.template,
+        loss_type="dr_grpo",
+        scale_rewards="none",
+        beta=0.0,
+    )
 
 
 def _same(reward: Reward) -> Same:
@@ -82,13 +98,18 @@ def _same(reward: Reward) -> Same:
     )
 
 
+def _merged(backbone: Backbone, adapter: Path, folder: TrainFolder) -> Backbone:
+    """The backbone with the SFT adapter merged in, kept in the run's folder: the new adapter fits nothing else."""
+    if first_rank() and not folder.base.exists():
+        write_merged(backbone, adapter, folder.base)
+    barrier()
+    return backbone.model_copy(update={"model": str(folder.base)})
+
+
 def _policy(config: GrpoConfig, backbone: Backbone, adapter: Path) -> PeftModel:
-    """The SFT adapter made trainable, or a new adapter on the backbone it was merged into."""
+    """The SFT adapter made trainable, or a new adapter on the backbone that it was merged into."""
     model = load_model(backbone)
-    if not config.merge:
-        return with_adapter(model, adapter, trainable=True)
-    merged: Any = with_adapter(model, adapter).merge_and_unload()
-    return new_adapter(merged, config.lora)
+    return new_adapter(model, config.lora) if config.merge else with_adapter(model, adapter, trainable=True)
 
 
 def _rollout(rollout: Rollout, max_prompt: int) -> dict[str, Any]:

@@ -29,7 +29,8 @@ CACHED = 16_384
 """How many wordings or pairs a matcher remembers: a group's answers mostly name the same ones."""
 
 EMBEDDING_THRESHOLD = 0.8
-"""The least cosine of two wordings of one requirement."""
+"""The least cosine of two wordings of one requirement. A guess: every model has its own scale; choose a threshold
+with `python -m tests.measure_matching --embedding FOLDER`."""
 
 
 class MatchingFailed(Problem):
@@ -93,8 +94,6 @@ def _embedding(name: str, pooling: Pooling, threshold: float) -> Same:
         ) from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = model.to(device).eval()
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
     # Threads would only get into each other's way.
     lock = threading.Lock()
 

@@ -4,32 +4,50 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class Progress:
-    """Says how far the logged steps have come."""
+class Status:
+    """A text that changes: redrawn on a terminal, elsewhere printed now and then."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, at_first: str) -> None:
         self.console = console
+        self._at_first = at_first
         self._printed = time.monotonic()
-        self._first: Mapping[str, Any] | None = None
+        self._said = ""
         self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self._live:
             self._live.start()
-            self._live.update("Starting the workers ...", refresh=True)
+            self._live.update(Text(self._at_first), refresh=True)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._live:
             self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Show the text as it is now."""
+        if self._live:
+            self._live.update(Text(text), refresh=True)
+        elif text != self._said and time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES:
+            self._said, self._printed = text, time.monotonic()
+            self.console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+class Progress(Status):
+    """Says how far the logged steps have come."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, "Starting the workers ...")
+        self._first: Mapping[str, Any] | None = None
 
     def show(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Show the last of the rows of metrics.jsonl, if there is one."""
@@ -38,11 +56,7 @@ class Progress:
         # Rows of an earlier start say nothing about the speed of this one.
         if self._first is None or rows[-1]["step"] < self._first["step"]:
             self._first = rows[-1]
-        if self._live:
-            self._live.update(line(rows[-1], self._first), refresh=True)
-        elif time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES:
-            self._printed = time.monotonic()
-            self.console.print(line(rows[-1], self._first), soft_wrap=True, highlight=False)
+        self.say(line(rows[-1], self._first))
 
 
 def line(row: Mapping[str, Any], first: Mapping[str, Any]) -> str:

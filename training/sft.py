@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ray.train
 from datasets import Dataset
 from transformers import Trainer
 from trl.trainer.sft_config import SFTConfig as TrlSftConfig
@@ -18,7 +17,7 @@ from training.backbone import load_model, load_tokenizer, new_adapter
 from training.config import SftConfig
 from training.data import Encoder, data_fingerprint, sft_examples
 from training.folder import TrainFolder, add_lines
-from training.worker import arguments, first_rank, giving_up, run
+from training.worker import arguments, first_rank, giving_up, run, world_size
 
 
 def sft_worker(job: dict[str, Any]) -> None:
@@ -36,7 +35,7 @@ def sft_worker(job: dict[str, Any]) -> None:
             return SFTTrainer(
                 model=new_adapter(load_model(config.backbone), config.lora),
                 args=TrlSftConfig(
-                    **arguments(config, scratch, config.optimizer.batch_size, len(examples.rows)),
+                    **arguments(config, scratch, config.optimizer.batch_size, len(examples.rows), world_size()),
                     # Ours are token ids already, none too long.
                     max_length=None,
                 ),
@@ -49,6 +48,6 @@ def sft_worker(job: dict[str, Any]) -> None:
             "examples": len(examples.rows),
             "left out": len(examples.too_long),
             "data": data_fingerprint(config.data, "sft"),
-            "workers": ray.train.get_context().get_world_size(),
+            "workers": world_size(),
         }
         run(folder, config, build, facts)

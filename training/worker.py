@@ -21,10 +21,13 @@ from typing import Any
 import ray.train
 import torch
 from ray.train import Checkpoint
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
+from synuc.folder import write_whole
 from synuc.problem import Problem
+from training.adapter import name_base
 from training.backbone import BASE_FILE, base_facts
+from training.card import card, public_name
 from training.config import TrainConfig
 from training.folder import TrainFolder, add_lines
 
@@ -53,10 +56,14 @@ def accumulation(config: TrainConfig, sequences: int, world: int) -> int:
     return sequences // each
 
 
-def arguments(config: TrainConfig, scratch: Path, sequences: int, examples: int) -> dict[str, Any]:
+def world_size() -> int:
+    """How many workers the run has."""
+    return int(ray.train.get_context().get_world_size())
+
+
+def arguments(config: TrainConfig, scratch: Path, sequences: int, examples: int, world: int) -> dict[str, Any]:
     """TRL's arguments that SFT and GRPO share, for steps of `sequences` out of `examples` per epoch."""
     optimizer, gpu = config.optimizer, torch.cuda.is_available()
-    world = int(ray.train.get_context().get_world_size())
     steps = optimizer.max_steps or math.ceil(math.ceil(examples / sequences) * optimizer.epochs)
     return {
         "output_dir": str(scratch),
@@ -82,7 +89,7 @@ def arguments(config: TrainConfig, scratch: Path, sequences: int, examples: int)
         "logging_first_step": True,
         "save_steps": config.record.save_every,
         "save_total_limit": 1,
-        "report_to": [t for t in config.record.trackers if first_rank()],
+        "report_to": list(config.record.trackers),
         "disable_tqdm": True,
         "log_level": "error",
         "include_num_input_tokens_seen": "non_padding",
@@ -207,6 +214,7 @@ def run(folder: TrainFolder, config: TrainConfig, build: Callable[[Path], Traine
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder.path / "tensorboard")
     with tempfile.TemporaryDirectory(prefix="synuc-train-") as name:
         scratch = Path(name)
+        set_seed(config.seed)  # a new adapter's weights are drawn before the trainer sets it
         trainer = build(scratch)
         trainer.add_callback(RayCheckpoints())
         trainer.add_callback(Metrics(folder))
@@ -218,10 +226,8 @@ def run(folder: TrainFolder, config: TrainConfig, build: Callable[[Path], Traine
 
 def publish(folder: TrainFolder, trainer: Trainer, scratch: Path, facts: Mapping[str, Any]) -> None:
     """Put the adapter, the tokenizer and the model card into the run's folder, whole or not at all."""
-    from training.card import card
-
     trainer.save_model(str(scratch))
-    if not first_rank():
+    if not first_rank() or folder.adapter.exists():  # the latter: a worker was lost after the first had published
         return
     assert trainer.processing_class is not None
     assert trainer.model is not None
@@ -229,7 +235,10 @@ def publish(folder: TrainFolder, trainer: Trainer, scratch: Path, facts: Mapping
     (scratch / "training_args.bin").unlink(missing_ok=True)
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     (scratch / BASE_FILE).write_text(json.dumps(base_facts(model.get_base_model())), "utf-8")
-    (scratch / "README.md").write_text(card(folder, facts), "utf-8")
+    if (base := folder.backbone().model) == "embedded":  # PEFT wrote its place in this machine's cache
+        name_base(scratch, public_name(base))
+    write_whole(folder.facts, json.dumps(facts, indent=2))
+    (scratch / "README.md").write_text(card(folder), "utf-8")
     hidden = folder.path / ".adapter"
     shutil.rmtree(hidden, ignore_errors=True)
     shutil.copytree(scratch, hidden)

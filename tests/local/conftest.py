@@ -13,3 +13,14 @@ from cluster.connect import connected
 def ray_running() -> Iterator[None]:
     with connected(None):
         yield
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """torch with one thread: for small models more are no faster, and far slower on a busy machine."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,0 +1,1 @@
+"""Evaluation of detectors: protocols, metrics, reports."""
