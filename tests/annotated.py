@@ -68,10 +68,19 @@ def _joined(row: dict[str, Any], seed: Seed) -> Sample:
     return Sample.model_validate(row | {"dialogue": dialogue})
 
 
-def write_export(folder: Path) -> None:
-    """Write `uc-data-sft` and `uc-data-grpo` of the annotated samples as an export writes them, in the order of ids."""
+def write_export(folder: Path, longest: int | None = None) -> None:
+    """Write `uc-data-sft` and `uc-data-grpo` of the annotated samples as an export writes them, in the order of ids.
+
+    With `longest` a prompt is only the beginning of the follow-up and an answer only its end, of so many characters:
+    rows on which a tiny model trains in seconds.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with _Table(folder, "uc-data-sft", SFT) as sft, _Table(folder, "uc-data-grpo", GRPO) as grpo:
         for sample in sorted(annotated_samples(), key=lambda sample: sample.id):
-            sft.add(sft_example(sample, Retention.PARTIAL))
-            grpo.add(grpo_example(sample, Retention.PARTIAL))
+            row, reference = sft_example(sample, Retention.PARTIAL), grpo_example(sample, Retention.PARTIAL)
+            if longest is not None:
+                prompt = {"role": "user", "content": str(sample.follow_up)[:longest]}
+                answer = {"role": "assistant", "content": row["messages"][-1]["content"][-longest:]}
+                row, reference = row | {"messages": [prompt, answer]}, reference | {"messages": [prompt]}
+            sft.add(row)
+            grpo.add(reference)

@@ -135,6 +135,8 @@ def worker_environment(threads: int) -> dict[str, str]:
     """Environment variables of a process that computes with a model."""
     return {
         "OMP_NUM_THREADS": str(threads),
+        # Threads that spin while they wait for each other are several times slower where others use the cores too.
+        "OMP_WAIT_POLICY": "PASSIVE",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     }

@@ -10,9 +10,9 @@ from datasets import Dataset
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from synuc.layers import compose
-from tests.tiny_train import tiny_export, tiny_model
+from tests.tiny import FAMILIES, export_folder, save_family
 from training.backbone import load_model, load_tokenizer, new_adapter
-from training.config import Backbone, GrpoConfig, Lora
+from training.config import GrpoConfig, Lora
 from training.data import Encoder, grpo_examples
 from training.grpo import grpo_arguments
 
@@ -24,9 +24,9 @@ REWARDS = [1.6, 0.2, 0.0, 1.2]
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A GRPOTrainer with our arguments; a group's rewards are REWARDS."""
     folder = tmp_path_factory.mktemp("dr-grpo")
-    backbone = Backbone(model=str(tiny_model(folder / "model")), dtype="float32")
+    backbone = save_family(FAMILIES["llama-3.1"], folder / "model")
     overrides = [
-        f"data.path={tiny_export(folder / 'export')}",
+        f"data.path={export_folder(folder / 'export')}",
         "optimizer.batch_size=1",
         "optimizer.micro_batch_size=4",
         f"rollout.max_tokens={LONGEST}",

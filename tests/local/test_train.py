@@ -17,7 +17,8 @@ from rich.console import Console
 
 from synuc.folder import RunError
 from synuc.layers import compose
-from tests.tiny_train import tiny_export, tiny_model
+from tests.annotated import write_export
+from tests.tiny import FAMILIES, save_family
 from training.config import GrpoConfig, SftConfig
 from training.driver import TrainingFailed, train_grpo, train_sft
 from training.folder import TrainFolder
@@ -29,8 +30,8 @@ STEPS = 8
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `model` and `export`."""
     folder = tmp_path_factory.mktemp("tiny")
-    tiny_model(folder / "model")
-    tiny_export(folder / "export")
+    save_family(FAMILIES["llama-3.1"], folder / "model")
+    write_export(folder / "export", longest=200)
     return folder
 
 
