@@ -12,7 +12,16 @@ import yaml
 from training.folder import TrainFolder
 
 # What a card shows of the last logged steps, where the stage logs it.
-FIGURES = ("loss", "mean_token_accuracy", "reward", "reward/label", "reward/fmt", "reward/attr", "unlabelled")
+FIGURES = (
+    "loss",
+    "mean_token_accuracy",
+    "reward",
+    "reward/label",
+    "reward/fmt",
+    "reward/attr",
+    "unparseable",
+    "unlabelled",
+)
 LAST_STEPS = 10
 QUANTISED = ", from a copy quantised to 4 bits (Q4_1): its weights differ a little from the hub's"
 

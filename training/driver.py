@@ -135,8 +135,6 @@ def worker_environment(threads: int) -> dict[str, str]:
     """Environment variables of a process that computes with a model."""
     return {
         "OMP_NUM_THREADS": str(threads),
-        # Threads that spin while they wait for each other are several times slower where others use the cores too.
-        "OMP_WAIT_POLICY": "PASSIVE",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     }
@@ -181,12 +179,12 @@ def _explained(error: BaseException, folder: TrainFolder) -> Problem:
     if folder.given_up.exists():
         return TrainingFailed(folder.given_up.read_text("utf-8"))
     folder.error.write_text(str(error), "utf-8")
-    causes = getattr(error, "worker_failures", None) or {0: error}
-    last = [line for line in str(next(iter(causes.values()))).splitlines() if line.strip()]
+    cause = next(iter((getattr(error, "worker_failures", None) or {0: error}).values()))
+    cause = getattr(cause, "_base_exc", cause)  # Ray Train puts the whole traceback around it
     if "OutOfMemoryError" in str(error) or "memory monitor" in str(error):
         reason = "Ray ended a worker because the machine's memory was full; lower optimizer.micro_batch_size"
     else:
-        reason = last[-1].strip()[:300] if last else type(error).__name__
+        reason = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
     return TrainingFailed(
         f"training ended: {reason}\nThe whole error is in {folder.error}; the last checkpoint is kept, and the same "
         "command goes on from it."

@@ -69,6 +69,7 @@ def test_the_components_are_logged() -> None:
     assert logged == {
         "reward/label": [1, 1, 0, 1, 1],
         "reward/fmt": [1, 0, 0, 1, 1],
+        "unparseable": [0, 1, 1, 0, 0],
         "unlabelled": [0, 0, 1, 0, 0],
         "reward/attr": [1, 0, 0, 1],
         "attr/anchor_found": [1, 0, 0, 1],
