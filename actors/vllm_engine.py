@@ -190,8 +190,10 @@ class InProcessVllm:
                 # Not returned: the thread's future would keep it alive.
                 self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
             except Exception as error:
-                # Its own traceback is on stderr already if a child process failed, and a hundred lines long.
-                raise EngineUnavailable(f"vLLM can't start {self.name}: {_short(error)}") from None
+                # If a child process failed, its traceback of a hundred lines is on stderr, which Ray keeps to itself.
+                where = "Its error is in Ray's logs (/tmp/ray/session_latest/logs)."
+                reason = _short(error).replace("See root cause above.", where)
+                raise EngineUnavailable(f"vLLM can't start {self.name}: {reason}") from None
 
 
 def cpu_dtype() -> str:

@@ -91,8 +91,8 @@ class SynthesisWorker:
             return _row(seed, [], ledger, fatal=f"the memory can't be written to the run folder: {error}")
         except EngineDead as error:
             await self._die()
-            why = f"{self.hopeless_at} engines in a row died without finishing a dialogue; the last one: {error}"
-            return _row(seed, [], ledger, fatal=f"{why}. Ray's logs say more.")
+            why = f"{self.hopeless_at} engines in a row died without finishing a dialogue, the last one: {error}"
+            return _row(seed, [], ledger, fatal=f"{why}. Ray's logs (/tmp/ray/session_latest/logs) say more.")
         finally:
             self.in_flight.discard(seed.id)
 

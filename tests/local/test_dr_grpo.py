@@ -90,5 +90,5 @@ def test_the_loss_is_the_formula(trainer: Any) -> None:
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
     loss = trainer._compute_loss(model, inputs)
-    assert float(loss) == pytest.approx(by_hand, rel=1e-4)
+    assert loss.item() == pytest.approx(by_hand, rel=1e-4)
     assert trainer.beta == 0.0

@@ -45,6 +45,7 @@ def crash_counts(run: Path) -> dict[str, int]:
 
 
 @pytest.mark.engine
+@pytest.mark.timeout(1200)
 def test_a_killed_engine_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     in_flight = 3
@@ -93,6 +94,14 @@ def test_a_killed_engine_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None
     assert len(processes) >= 4
     _, left = psutil.wait_procs(processes, timeout=60)
     assert not left
+
+
+@pytest.mark.engine
+def test_an_engine_that_cannot_start_stops_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("vllm")
+    settings = load(["configs/local.yaml", "configs/demo.yaml"], ["seeds.limit=2", "engine.cpu_kv_cache_gib=100000"])
+    with pytest.raises(RunStopped, match=r"vLLM can't start embedded: .*Ray's logs"):
+        synthesize(settings, tmp_path / "no-start", quiet())
 
 
 class MortalEngine:
