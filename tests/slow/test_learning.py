@@ -43,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("learning")
     (home / "export").mkdir()
     write_export(home / "export")
-    for run, epochs in (("half", 5), ("whole", 16)):
+    for run, epochs in (("half", 4), ("whole", 12)):
         sets = [f"optimizer.epochs={epochs}", "optimizer.learning_rate=2.0e-3", "lora.rank=16", "lora.alpha=32"]
         options = [part for override in sets for part in ("--set", override)]
         files = ["--config", "configs/train/sft.yaml", "--config", "configs/train/cpu.yaml"]
