@@ -40,8 +40,10 @@ def folder_of(model: str) -> str:
     """The folder or hub name of a backbone; `embedded` is made usable at the first call.
 
     Raises:
-        BackboneError: the embedded model can't be had.
+        BackboneError: there is no such folder, or the embedded model can't be had.
     """
+    if model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().is_dir():
+        raise BackboneError(f"backbone.model={model}: no such folder")
     if model != "embedded":
         return model
     try:

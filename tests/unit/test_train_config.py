@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from synuc.layers import Config, ConfigError, compose
+from training.backbone import BackboneError, folder_of
 from training.config import GrpoConfig, SftConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -79,3 +80,8 @@ def test_matching_by_a_judge_needs_one() -> None:
 @pytest.mark.parametrize("override", ["optimizer.learning_rate=0", "rollout.generations=1", "cluster.zero=1"])
 def test_values_that_make_no_sense_are_refused(override: str) -> None:
     assert f"--set {override}: {override.split('=')[0]}:" in error(GrpoConfig, [GRPO], override)
+
+
+def test_a_backbone_folder_that_is_not_there_is_named_before_anything_starts() -> None:
+    with pytest.raises(BackboneError, match="/no/such/folder: no such folder"):
+        folder_of("/no/such/folder")
