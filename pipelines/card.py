@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from synuc.config import is_place
 from synuc.formatting import HEAD, TAIL, Retention
 from synuc.sample import Sample
 from synuc.types import Label
@@ -110,7 +111,7 @@ def model_name(engine: Mapping[str, Any]) -> str:
     name = str(engine["model"])
     if name == "embedded":
         name = EMBEDDED
-    elif name.startswith(("/", "./", "../", "~")):
+    elif is_place(name):
         name = Path(name).name
     return f"{name} with adapter {Path(engine['adapter']).name}" if engine["adapter"] else name
 

@@ -6,7 +6,6 @@ one by one: they go into a scratch file first, and then out of it in order; only
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 
 from pipelines.card import Totals, card, model_name
 from pipelines.run_folder import SAMPLES, RunFolder
+from synuc.folder import json_line
 from synuc.formatting import Retention, grpo_example, sft_example
 from synuc.problem import Problem
 from synuc.sample import Outcome, Sample
@@ -181,11 +181,6 @@ class _Table:
         if self.rows:
             self.parquet.write_table(pa.Table.from_pylist(self.rows, schema=self.schema))
             self.rows = []
-
-
-def json_line(row: Mapping[str, Any]) -> str:
-    """A line of a JSONL file."""
-    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _provenance(folder: RunFolder) -> dict[str, Any]:

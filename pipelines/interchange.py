@@ -14,8 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pipelines.export import ExportError, json_line, publish
+from pipelines.export import ExportError, publish
 from pipelines.run_folder import RunFolder
+from synuc.folder import json_line
 from synuc.neutralise import neutralise
 
 SFT = "uc-data-sft.jsonl"

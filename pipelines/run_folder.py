@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from synuc.folder import Folder, RunError, write_whole
+from synuc.folder import Folder, RunError, json_line, write_whole
 from synuc.sample import Sample
 
 SAMPLES = pa.schema(
@@ -171,7 +171,7 @@ class RunFolder(Folder):
     def note_session(self, **facts: Any) -> None:
         """Add a line to sessions.jsonl."""
         with (self.path / "sessions.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(facts, ensure_ascii=False) + "\n")
+            file.write(json_line(facts))
 
     def sessions(self) -> list[dict[str, Any]]:
         """What was noted of every start so far."""

@@ -61,6 +61,11 @@ class OpenAIEngine(Section):
     price: Price = Price()
 
 
+def is_place(model: str) -> bool:
+    """Whether a model is named by a folder, not by its name on a hub."""
+    return model.startswith(("/", "./", "../", "~"))
+
+
 EngineConfig = Annotated[VllmEngine | OpenAIEngine, Field(discriminator="kind")]
 
 

@@ -32,6 +32,11 @@ def write_whole(path: Path, data: str) -> None:
     temporary.replace(path)
 
 
+def json_line(row: Mapping[str, Any]) -> str:
+    """A row of a file of JSON lines."""
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
 class Folder:
     """A run's folder. Only the driver that holds `locked` may write."""
 

@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from actors.embedded import EmbeddedModelMissing, embedded_model
 from actors.vllm_engine import cpu_dtype
+from synuc.config import is_place
 from synuc.problem import Problem
 from training.config import Backbone, Lora
 
@@ -42,7 +43,7 @@ def folder_of(model: str) -> str:
     Raises:
         BackboneError: there is no such folder, or the embedded model can't be had.
     """
-    if model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().is_dir():
+    if is_place(model) and not Path(model).expanduser().is_dir():
         raise BackboneError(f"backbone.model={model}: no such folder")
     if model != "embedded":
         return model

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from synuc.config import is_place
 from training.folder import TrainFolder
 
 # What a card shows of the last logged steps, where the stage logs it.
@@ -107,4 +108,4 @@ def public_name(model: str) -> str:
     """A backbone's name; of a folder on this machine, which is nobody else's business, the last part."""
     if model == "embedded":
         return "HuggingFaceTB/SmolLM2-135M-Instruct"
-    return Path(model).name if model.startswith(("/", "./", "../", "~")) else model
+    return Path(model).name if is_place(model) else model

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rich.console import Console
 
 from eval.metrics import classification, confusion
-from synuc.folder import Folder, write_whole
+from synuc.folder import Folder, json_line, write_whole
 from synuc.layers import compose
 from synuc.problem import Problem
 from synuc.types import Label
@@ -92,9 +92,8 @@ class CellFolder:
             state = json.loads(self.state.read_text("utf-8"))
         except FileNotFoundError:
             return None
-        rows = TrainFolder(self.path / state["stage"]).rows()
-        if rows:
-            state |= {"step": rows[-1]["step"], "steps": rows[-1]["steps"]}
+        if row := TrainFolder(self.path / state["stage"]).last_row():
+            state |= {"step": row["step"], "steps": row["steps"]}
         return str(state["stage"]) + ("" if state["step"] is None else f" {state['step']}/{state['steps']}")
 
 
@@ -212,7 +211,7 @@ def _test(folder: CellFolder, stage: str, cluster: Cluster, test: Data, answer_t
         rows = ray.get(task.remote(folder, stage, run.backbone(), run.adapter, test, answer_tokens))
     except RayTaskError as error:
         raise error.cause from None
-    write_whole(folder.answers(stage), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_whole(folder.answers(stage), "".join(map(json_line, rows)))
 
 
 def _answers(

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from synuc.config import OpenAIEngine
 from synuc.layers import Section
+from synuc.rewards import ALPHA, BETA
 
 
 class Backbone(Section):
@@ -112,17 +113,19 @@ class Rollout(Section):
     gpu_memory_utilization: float = Field(0.3, gt=0, le=1, description="share of a GPU for vLLM, for vllm_colocate")
 
 
+Strategy = Literal["lexical", "embedding", "judge"]
+Pooling = Literal["last", "mean"]
+
+
 class Reward(Section):
     """R = R_label + alpha R_fmt + 1[R_fmt = R_label = 1] beta R_attr (paper, equation 8)."""
 
-    alpha: float = Field(0.2, ge=0)
-    beta: float = Field(0.4, ge=0, description="0: without the constraint-attribution term")
-    matching: Literal["lexical", "embedding", "judge"] = Field(
-        "lexical", description="how two wordings of a constraint are held equal"
-    )
+    alpha: float = Field(ALPHA, ge=0)
+    beta: float = Field(BETA, ge=0, description="0: without the constraint-attribution term")
+    matching: Strategy = Field("lexical", description="how two wordings of a constraint are held equal")
     threshold: float | None = Field(None, ge=0, le=1, description="least similarity; none: the strategy's own")
     embedding_model: str = "Qwen/Qwen3-Embedding-0.6B"
-    pooling: Literal["last", "mean"] = Field("last", description="how that model makes one vector of many")
+    pooling: Pooling = Field("last", description="how that model makes one vector of many")
     judge: OpenAIEngine | None = Field(None, description="the endpoint that judges, as an engine of synuc/config.py")
 
     @model_validator(mode="after")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from training.backbone import folder_of
 from training.config import Backbone, Cluster, GrpoConfig, SftConfig, TrainConfig
 from training.data import data_fingerprint
 from training.folder import TrainFolder
-from training.progress import Progress
+from training.progress import Progress, in_background
 
 SECONDS_BETWEEN_LOOKS = 0.5
 
@@ -156,23 +154,11 @@ def _run_config(folder: TrainFolder, config: TrainConfig, threads: int, gpu: boo
 
 
 def _follow(trainer: TorchTrainer, folder: TrainFolder, console: Console) -> None:
-    """Run the trainer in a thread of its own, so that Ctrl-C is ours, and show metrics.jsonl as it grows."""
-    failure: list[BaseException] = []
-
-    def fit() -> None:
-        try:
-            trainer.fit()
-        except Exception as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=fit, daemon=True)
-    thread.start()
+    """Run the trainer, and show metrics.jsonl as it grows."""
     with Progress(console) as progress:
-        while thread.is_alive():
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-            progress.show(folder.rows())
+        failure = in_background(trainer.fit, lambda: progress.show(folder.last_row()), SECONDS_BETWEEN_LOOKS)
     if failure:
-        raise _explained(failure[0], folder) from None
+        raise _explained(failure, folder) from None
 
 
 def _explained(error: BaseException, folder: TrainFolder) -> Problem:

@@ -20,11 +20,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from synuc.folder import Folder, RunError, write_whole
+from synuc.folder import Folder, RunError, json_line, write_whole
 from training.config import Backbone
+
+LONGEST_ROW = 65_536
+"""Bytes of the end of metrics.jsonl that surely hold a whole line."""
 
 
 class TrainFolder(Folder):
@@ -67,22 +71,32 @@ class TrainFolder(Folder):
         """The lines of metrics.jsonl; one that was cut off by a crash is left out."""
         return list(_read(self.metrics))
 
+    def last_row(self) -> dict[str, Any] | None:
+        """The last whole line of metrics.jsonl, read from its end: a running job is looked at all the time."""
+        if not self.metrics.exists():
+            return None
+        with self.metrics.open("rb") as file:
+            file.seek(max(0, self.metrics.stat().st_size - LONGEST_ROW))
+            # What comes before the first newline may be the end of a line.
+            lines = file.read().decode("utf-8", "replace").split("\n")
+        for line in reversed(lines):
+            with suppress(json.JSONDecodeError):
+                row: dict[str, Any] = json.loads(line)
+                return row
+        return None
+
     def forget_after(self, step: int) -> None:
         """Drop the lines of steps that are done again because a run goes on from a checkpoint of `step`."""
         for path in (self.metrics, self.samples):
             if path.exists():
                 kept = [row for row in _read(path) if row["step"] <= step]
-                write_whole(path, "".join(map(_line, kept)))
+                write_whole(path, "".join(map(json_line, kept)))
 
 
 def add_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Add rows to a file of JSON lines."""
     with path.open("a", encoding="utf-8") as file:
-        file.writelines(map(_line, rows))
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+        file.writelines(map(json_line, rows))
 
 
 def _read(path: Path) -> Iterable[dict[str, Any]]:

@@ -26,7 +26,7 @@ from training.adapter import write_merged
 from training.attribution import RewardFunction, make_reward
 from training.backbone import load_model, load_tokenizer, new_adapter, with_adapter
 from training.config import Backbone, GrpoConfig, Reward, Rollout
-from training.data import DataError, Encoder, data_fingerprint, grpo_examples
+from training.data import DataError, Encoder, grpo_examples
 from training.folder import TrainFolder, add_lines
 from training.matching import matcher
 from training.worker import arguments, first_rank, giving_up, run, world_size
@@ -42,9 +42,6 @@ def grpo_worker(job: dict[str, Any]) -> None:
             backbone = _merged(backbone, adapter, folder)
         tokenizer = load_tokenizer(backbone)
         examples = grpo_examples(config.data, Encoder(tokenizer, backbone.template))
-        if first_rank():
-            folder.refused.unlink(missing_ok=True)
-            add_lines(folder.refused, ({"id": id, "tokens": n} for id, n in examples.too_long.items()))
         reward = make_reward(_same(config.reward), config.reward.alpha, config.reward.beta)
 
         def build(scratch: Path) -> Trainer:
@@ -56,14 +53,7 @@ def grpo_worker(job: dict[str, Any]) -> None:
                 processing_class=tokenizer,
             )
 
-        facts = {
-            "stage": "DR-GRPO",
-            "examples": len(examples.rows),
-            "left out": len(examples.too_long),
-            "data": data_fingerprint(config.data, "grpo"),
-            "workers": world_size(),
-        }
-        run(folder, config, build, facts)
+        run(folder, config, "DR-GRPO", examples, build)
 
 
 def grpo_arguments(config: GrpoConfig, backbone: Backbone, scratch: Path, prompts: int, world: int) -> TrlGrpoConfig:

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import threading
 from functools import lru_cache
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -18,9 +18,7 @@ from synuc.matching import THRESHOLD, lexical
 from synuc.problem import Problem
 from synuc.rewards import Same
 from synuc.types import CallFailed, LLMRequest
-
-Strategy = Literal["lexical", "embedding", "judge"]
-Pooling = Literal["last", "mean"]
+from training.config import Pooling, Strategy
 
 LONGEST = 400
 """Characters of a wording that is compared at all: no annotated constraint takes so many, only lists do."""

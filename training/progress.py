@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from rich.console import Console
@@ -42,6 +43,24 @@ class Status:
             self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
+def in_background(work: Callable[[], object], look: Callable[[], None], seconds: float) -> Exception | None:
+    """Do `work` in another thread, so that Ctrl-C is ours, and `look` in between. Gives the error it ended with."""
+    failure: list[Exception] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except Exception as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        time.sleep(seconds)
+        look()
+    return failure[0] if failure else None
+
+
 class Progress(Status):
     """Says how far the logged steps have come."""
 
@@ -49,14 +68,14 @@ class Progress(Status):
         super().__init__(console, "Starting the workers ...")
         self._first: Mapping[str, Any] | None = None
 
-    def show(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show the last of the rows of metrics.jsonl, if there is one."""
-        if not rows:
+    def show(self, row: Mapping[str, Any] | None) -> None:
+        """Show the last row of metrics.jsonl, if there is one."""
+        if row is None:
             return
         # Rows of an earlier start say nothing about the speed of this one.
-        if self._first is None or rows[-1]["step"] < self._first["step"]:
-            self._first = rows[-1]
-        self.say(line(rows[-1], self._first))
+        if self._first is None or row["step"] < self._first["step"]:
+            self._first = row
+        self.say(line(row, self._first))
 
 
 def line(row: Mapping[str, Any], first: Mapping[str, Any]) -> str:

@@ -15,9 +15,9 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from training.backbone import load_model, load_tokenizer, new_adapter
 from training.config import SftConfig
-from training.data import Encoder, data_fingerprint, sft_examples
-from training.folder import TrainFolder, add_lines
-from training.worker import arguments, first_rank, giving_up, run, world_size
+from training.data import Encoder, sft_examples
+from training.folder import TrainFolder
+from training.worker import arguments, giving_up, run, world_size
 
 
 def sft_worker(job: dict[str, Any]) -> None:
@@ -27,9 +27,6 @@ def sft_worker(job: dict[str, Any]) -> None:
     with giving_up(folder):
         tokenizer = load_tokenizer(config.backbone)
         examples = sft_examples(config.data, Encoder(tokenizer, config.backbone.template))
-        if first_rank():
-            folder.refused.unlink(missing_ok=True)
-            add_lines(folder.refused, ({"id": id, "tokens": n} for id, n in examples.too_long.items()))
 
         def build(scratch: Path) -> Trainer:
             return SFTTrainer(
@@ -43,11 +40,4 @@ def sft_worker(job: dict[str, Any]) -> None:
                 processing_class=tokenizer,
             )
 
-        facts = {
-            "stage": "SFT",
-            "examples": len(examples.rows),
-            "left out": len(examples.too_long),
-            "data": data_fingerprint(config.data, "sft"),
-            "workers": world_size(),
-        }
-        run(folder, config, build, facts)
+        run(folder, config, "SFT", examples, build)

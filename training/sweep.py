@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from synuc.problem import Problem
 from training import table
 from training.cells import CellFolder, cells, check, held_out, run_cell, stage_configs, sweep_snapshot
 from training.config import SweepConfig, TrainConfig
-from training.progress import Status
+from training.progress import Status, in_background
 
 SECONDS_BETWEEN_LOOKS = 1.0
 TRIES = 3
@@ -83,23 +81,10 @@ def _run(
             for name, stages in left.items()
         }
         tuner = _tuner(jobs, run, config.concurrent)
-        failure: list[Exception] = []
-
-        def fit() -> None:
-            try:
-                tuner.fit()
-            except Exception as error:
-                failure.append(error)
-
-        # In a thread of its own, so that Ctrl-C is ours.
-        thread = threading.Thread(target=fit, daemon=True)
-        thread.start()
         with Status(console, "Starting Ray Tune ...") as status:
-            while thread.is_alive():
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-                status.say(_progress(folders))
+            failure = in_background(tuner.fit, lambda: status.say(_progress(folders)), SECONDS_BETWEEN_LOOKS)
         if failure:
-            raise SweepFailed(f"Ray Tune ended: {failure[0]}; the same command goes on") from failure[0]
+            raise SweepFailed(f"Ray Tune ended: {failure}; the same command goes on") from failure
     for name in left:
         if not folders[name].result.exists() and not folders[name].failure.exists():
             folders[name].fail("its process was lost; look at the memory of the machine, and at Ray's logs")

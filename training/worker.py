@@ -29,6 +29,7 @@ from training.adapter import name_base
 from training.backbone import BASE_FILE, base_facts
 from training.card import card, public_name
 from training.config import TrainConfig
+from training.data import Examples
 from training.folder import TrainFolder, add_lines
 
 
@@ -206,11 +207,24 @@ def _unmendable(error: Exception) -> TrainingStopped | None:
     return None
 
 
-def run(folder: TrainFolder, config: TrainConfig, build: Callable[[Path], Trainer], facts: Mapping[str, Any]) -> None:
+def run(
+    folder: TrainFolder, config: TrainConfig, stage: str, examples: Examples, build: Callable[[Path], Trainer]
+) -> None:
     """Train to the end, from the last checkpoint if there is one, and publish the adapter.
 
-    `build` makes the trainer with a scratch folder of this worker; `facts` go into the model card.
+    `build` makes the trainer with a scratch folder of this worker; `stage` and what is known of the `examples` go into
+    the model card.
     """
+    if first_rank():
+        folder.refused.unlink(missing_ok=True)
+        add_lines(folder.refused, ({"id": id, "tokens": n} for id, n in examples.too_long.items()))
+    facts = {
+        "stage": stage,
+        "examples": len(examples.rows),
+        "left out": len(examples.too_long),
+        "data": folder.method["data"]["fingerprint"],
+        "workers": world_size(),
+    }
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder.path / "tensorboard")
     with tempfile.TemporaryDirectory(prefix="synuc-train-") as name:
         scratch = Path(name)

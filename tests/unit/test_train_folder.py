@@ -1,4 +1,4 @@
-"""What ends a training run at once, and what Ray may try again."""
+"""What a training run leaves in its folder, what ends it at once, and what Ray may try again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from synuc.problem import Problem
 from training.data import DataError
-from training.folder import TrainFolder
+from training.folder import TrainFolder, add_lines
 from training.worker import TrainingStopped, giving_up
 
 
@@ -59,3 +59,11 @@ def test_a_disk_too_full_for_the_word_changes_nothing_about_the_error(
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(Problem, match="the disk is full"), giving_up(folder):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_the_last_row_is_the_last_whole_line(folder: TrainFolder) -> None:
+    assert folder.last_row() is None
+    add_lines(folder.metrics, ({"step": n, "note": "\u2028" * 50} for n in range(2000)))
+    with folder.metrics.open("a", encoding="utf-8") as file:
+        file.write('{"step": 2000, "no')  # a crash cut it off
+    assert folder.last_row() == folder.rows()[-1]
