@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn, Protocol
 
@@ -19,10 +19,12 @@ from pydantic import BaseModel, ValidationError
 from synuc.config import OpenAIEngine, Price, VllmEngine
 from synuc.neutralise import BREAK
 from synuc.problem import Problem
-from synuc.types import CallFailed, LLMRequest, clean
+from synuc.types import CallFailed, LLMRequest, Spoken, clean
 
 # An answer that couldn't be used would come again at temperature 0.
 RETRY_TEMPERATURE = 0.7
+FIRST_TOKENS = 20
+"""Candidates of an answer's first token that are asked for: as many as vLLM and OpenAI give."""
 
 
 class EngineUnavailable(Problem):
@@ -35,13 +37,17 @@ class EngineDead(Exception):
 
 @dataclass(frozen=True)
 class Completion:
-    """What an engine answered. `prompt_tokens` include `cached_tokens`; `finish_reason` as OpenAI names it."""
+    """What an engine answered. `prompt_tokens` include `cached_tokens`; `finish_reason` as OpenAI names it.
+
+    `first` as in `synuc.types.Spoken`.
+    """
 
     text: str
     finish_reason: str
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    first: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -171,13 +177,18 @@ def cost(completion: Completion, price: Price) -> float:
 def parse(completion: Completion, reply: type[BaseModel]) -> BaseModel:
     """The one JSON object of an answer, its strings clean, as `reply`. Fences and text around it may be.
 
+    Free text, where `reply` is `Spoken`, is taken as it is, also if it was cut off.
+
     Raises:
         CallFailed: `truncated`, `content_filter` or `unparseable`.
     """
-    if completion.finish_reason == "length":
-        raise CallFailed("truncated", f"no end within {completion.completion_tokens} tokens")
     if completion.finish_reason == "content_filter":
         raise CallFailed("content_filter", "the endpoint withheld the answer")
+    if reply is Spoken:
+        text = clean(completion.text.replace(BREAK, ""))
+        return Spoken(text=text, cut=completion.finish_reason == "length", first=completion.first)
+    if completion.finish_reason == "length":
+        raise CallFailed("truncated", f"no end within {completion.completion_tokens} tokens")
     value = _cleaned(_json_object(completion.text))
     try:
         return reply.model_validate_json(json.dumps(value, ensure_ascii=False))

@@ -19,6 +19,7 @@ from openai.types.chat import ChatCompletion
 from pydantic import BaseModel, ConfigDict
 
 from actors.engine import (
+    FIRST_TOKENS,
     Completion,
     EngineUnavailable,
     reply_schema,
@@ -27,7 +28,7 @@ from actors.engine import (
 )
 from synuc.config import OpenAIEngine, Price
 from synuc.neutralise import neutralise
-from synuc.types import CallFailed, LLMRequest
+from synuc.types import CallFailed, LLMRequest, Spoken
 
 # Seconds. A preflight shouldn't take as long as a run's patience.
 CHECK_GIVES_UP_AFTER = 10.0
@@ -167,23 +168,34 @@ class OpenAIEndpoint:
         config = self._config
         messages = [{**message, "content": neutralise(message["content"])} for message in request.messages]
         body: dict[str, Any] = {"messages": messages, "temperature": sampling_temperature(request, attempt)}
-        schema = reply_schema(request.reply)
-        if config.structured == "json_schema":
+        if request.reply is not Spoken:
+            self._constrain(body, request)
+        if request.begun:
+            # vLLM's and SGLang's servers take it; others say that they don't.
+            messages.append({"role": "assistant", "content": request.begun})
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+        if request.logprobs:
+            body |= {"logprobs": True, "top_logprobs": FIRST_TOKENS}
+        if config.per_request_seed:
+            body["seed"] = sampling_seed(request, attempt)
+        return body | config.extra_body
+
+    def _constrain(self, body: dict[str, Any], request: LLMRequest) -> None:
+        """Ask for one JSON object, in the way that this endpoint takes."""
+        schema, mode = reply_schema(request.reply), self._config.structured
+        if mode == "json_schema":
             name = re.sub(r"\W", "_", request.stage, flags=re.ASCII)[:64]
             body["response_format"] = {
                 "type": "json_schema",
                 "json_schema": {"name": name, "schema": schema, "strict": True},
             }
-        else:
-            messages[-1]["content"] += (
-                "\n\nAnswer with one JSON object that satisfies this JSON schema, and nothing else:\n"
-                + json.dumps(schema, ensure_ascii=False)
-            )
-            if config.structured == "json_object":
-                body["response_format"] = {"type": "json_object"}
-        if config.per_request_seed:
-            body["seed"] = sampling_seed(request, attempt)
-        return body | config.extra_body
+            return
+        body["messages"][-1]["content"] += (
+            "\n\nAnswer with one JSON object that satisfies this JSON schema, and nothing else:\n"
+            + json.dumps(schema, ensure_ascii=False)
+        )
+        if mode == "json_object":
+            body["response_format"] = {"type": "json_object"}
 
     def _fault(self, error: Exception, limit: str) -> _Fault | None:
         """`error` of a call, whose token limit was named `limit`, as a fault to wait for; None: try again at once.
@@ -252,7 +264,14 @@ def _completion(answer: Any) -> Completion:
         prompt_tokens=(usage.prompt_tokens if usage else None) or 0,
         cached_tokens=(details.cached_tokens if details else None) or 0,
         completion_tokens=(usage.completion_tokens if usage else None) or 0,
+        first=_first(choice),
     )
+
+
+def _first(choice: Any) -> dict[str, float]:
+    """The candidates of the answer's first token, where the endpoint gives them."""
+    tokens = choice.logprobs.content if choice.logprobs else None
+    return {candidate.token: candidate.logprob for candidate in tokens[0].top_logprobs} if tokens else {}
 
 
 def _said(error: openai.APIStatusError) -> str:

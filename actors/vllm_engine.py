@@ -15,6 +15,7 @@ from typing import Any
 
 from actors.embedded import EmbeddedModelMissing, embedded_model
 from actors.engine import (
+    FIRST_TOKENS,
     Completion,
     EngineDead,
     EngineUnavailable,
@@ -24,7 +25,7 @@ from actors.engine import (
 )
 from synuc.config import Price, VllmEngine
 from synuc.neutralise import neutralise
-from synuc.types import CallFailed, LLMRequest
+from synuc.types import CallFailed, LLMRequest, Spoken
 
 # The LoRA ranks that vLLM has room for; an adapter takes the next larger one.
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -75,7 +76,10 @@ class InProcessVllm:
             temperature=sampling_temperature(request, attempt),
             max_tokens=request.max_tokens,
             seed=sampling_seed(request, attempt) if self._config.per_request_seed else None,
-            structured_outputs=StructuredOutputsParams(json=reply_schema(request.reply)),
+            structured_outputs=(
+                None if request.reply is Spoken else StructuredOutputsParams(json=reply_schema(request.reply))
+            ),
+            logprobs=FIRST_TOKENS if request.logprobs else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         tokens = TokensPrompt(prompt_token_ids=prompt)
@@ -98,6 +102,9 @@ class InProcessVllm:
             prompt_tokens=len(prompt),
             cached_tokens=answer.num_cached_tokens or 0,
             completion_tokens=len(output.token_ids),
+            first={first.decoded_token: first.logprob for first in output.logprobs[0].values()}
+            if output.logprobs
+            else {},
         )
 
     async def close(self) -> None:
@@ -120,7 +127,8 @@ class InProcessVllm:
         ids: list[int] = self._tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, enable_thinking=False, tokenize=True, return_dict=False
         )
-        return ids
+        begun: list[int] = self._tokenizer.encode(request.begun, add_special_tokens=False) if request.begun else []
+        return ids + begun
 
     async def _start(self) -> None:
         # In a thread: it takes half a minute, and the actor should answer meanwhile.

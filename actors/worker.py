@@ -47,7 +47,7 @@ class SynthesisWorker:
             build_engine(engine, max(1, engine.max_in_flight // workers) if engine.kind == "openai" else None)
             for engine in configs
         ]
-        self.engines: dict[Role, Engine] = {
+        self.engines: dict[str, Engine] = {
             role: built[configs.index(config.engine_of(role))] for role in get_args(Role)
         }
         self.room = asyncio.Semaphore(dialogues)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import jinja2
@@ -38,11 +39,15 @@ def _joined(items: Iterable[str]) -> str:
     return "; ".join(_line(item) for item in items) or "none"
 
 
-@lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
-    sources = {file.name: file.read_text("utf-8") for file in FOLDER.iterdir() if file.name.endswith(".md")}
+def sources(folder: Traversable = FOLDER) -> dict[str, str]:
+    """The templates of a folder by file name."""
+    return {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".md")}
+
+
+def environment(templates: Mapping[str, str]) -> jinja2.Environment:
+    """Renders `templates`, with the filters that quote other people's text; a missing value is an error."""
     environment = jinja2.Environment(
-        loader=jinja2.DictLoader(sources),
+        loader=jinja2.DictLoader(templates),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -51,6 +56,11 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {"quoted": quoted, "line": _line, "joined": _joined}
     return environment
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    return environment(sources())
 
 
 def render(name: str, **values: Any) -> str:
@@ -87,8 +97,7 @@ def version() -> str:
 
     The prompts of the detector and of the reward's judge are not part of it: samples don't depend on them.
     """
-    sources = {file.name: file.read_text("utf-8") for file in FOLDER.iterdir() if file.name.endswith(".md")}
-    shown = {name: source for name, source in sources.items() if name not in NOT_IN_SYNTHESIS}
+    shown = {name: source for name, source in sources().items() if name not in NOT_IN_SYNTHESIS}
     shapes: list[type[BaseModel]] = [
         replies.Eligibility,
         replies.Tasks,

@@ -44,6 +44,7 @@ ConstraintType = Literal["explicit", "implicit"]
 Scope = Literal["main_task", "subtask"]
 TaskLevel = Literal["current_subtask", "current_main_task", "new_task"]
 Role = Literal["generator", "verifier", "curator"]
+EvaluationRole = Literal["model", "judge"]
 
 
 class Frozen(BaseModel):
@@ -134,20 +135,36 @@ class NewConstraint(Frozen):
         return f"{self.dimension}: {self.value}"
 
 
+class Spoken(Frozen):
+    """An answer in free text.
+
+    `cut`: it ended because `max_tokens` were used up. `first`: the likeliest first tokens and their log-probabilities,
+    where they were asked for and the engine gives them.
+    """
+
+    text: str
+    cut: bool = False
+    first: dict[str, float] = {}
+
+
 @dataclass(frozen=True)
 class LLMRequest:
-    """One call that a program asks for. `reply` is the pydantic model of the answer; its JSON schema bounds decoding.
+    """One call that a program asks for. `reply` is the pydantic model of the answer; its JSON schema bounds decoding,
+    unless it is `Spoken`: then the model may say anything.
 
-    `key` names the dialogue or sample the call belongs to: sampling seeds derive from it.
+    `key` names the dialogue or sample the call belongs to: sampling seeds derive from it. `begun` is how the answer
+    begins; it is not repeated in the reply. `logprobs` asks for the candidates of the answer's first token.
     """
 
     stage: str
-    role: Role
+    role: Role | EvaluationRole
     key: str
     messages: tuple[dict[str, str], ...]
     reply: type[BaseModel]
     max_tokens: int
     temperature: float = 0.0
+    begun: str = ""
+    logprobs: bool = False
 
 
 class CallFailed(Exception):
