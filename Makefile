@@ -54,7 +54,7 @@ bench-synthesis: setup
 
 # Resolves pyproject.toml into the lock; needs torch's CPU wheels within uv's reach (UV_FIND_LINKS or UV_INDEX).
 lock:
-	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra local --extra train --extra hub --extra dev \
+	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra local --extra train --extra eval --extra hub --extra dev \
 	    --override requirements/overrides.txt --python-version 3.11 --no-annotate --no-header -q -o requirements/cpu.lock
 
 clean:

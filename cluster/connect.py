@@ -49,7 +49,7 @@ def connected(address: str | None) -> Iterator[None]:
                 logging_level=logging.ERROR,
                 object_store_memory=512 * 1024 * 1024,
             )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises bare ones, too, e.g. where a start takes too long
         where = f"the Ray cluster at {address}" if address else "Ray on this machine"
         raise ClusterError(f"can't start or join {where}: {error}") from None
     try:

@@ -1,11 +1,11 @@
-"""How many synthesis workers a run gets, what each reserves, and how many dialogues each keeps in flight."""
+"""How many workers with engines a job gets, what each reserves, and how many dialogues each keeps in flight."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from synuc.config import OpenAIEngine, RunConfig, VllmEngine
+from synuc.config import Cluster, OpenAIEngine, VllmEngine
 
 # A dialogue waits for one or two calls at a time, and for none while its answer is parsed. With half as many dialogues
 # again as slots, an engine's slots stay full when dialogues end.
@@ -23,13 +23,12 @@ class Placement:
     dialogues_in_flight: int
 
 
-def place(config: RunConfig, resources: Mapping[str, float]) -> Placement:
-    """The placement of a synthesis run on a cluster with these total `resources` (Ray's names).
+def place(engines: Sequence[VllmEngine | OpenAIEngine], cluster: Cluster, resources: Mapping[str, float]) -> Placement:
+    """The placement of a job, each of whose workers has these `engines`, on a cluster with total `resources`.
 
     In-process engines get a worker per engine's worth of GPUs (or one on a machine without GPUs); endpoints get one
     process for every `SLOTS_PER_PROCESS` calls in flight, as far as there are CPUs.
     """
-    engines = config.engines()
     in_process = [engine for engine in engines if isinstance(engine, VllmEngine)]
     endpoints = [engine for engine in engines if isinstance(engine, OpenAIEngine)]
     gpus = 0.0
@@ -41,7 +40,7 @@ def place(config: RunConfig, resources: Mapping[str, float]) -> Placement:
     else:
         slots = max(engine.max_in_flight for engine in endpoints)
         workers = min(-(-slots // SLOTS_PER_PROCESS), max(1, int(resources.get("CPU", 1)) - 1))
-    workers = config.cluster.workers or workers
+    workers = cluster.workers or workers
     slots = max(e.max_in_flight if isinstance(e, VllmEngine) else -(-e.max_in_flight // workers) for e in engines)
-    dialogues = config.cluster.dialogues_in_flight or max(2, int(slots * DIALOGUES_PER_SLOT))
+    dialogues = cluster.dialogues_in_flight or max(2, int(slots * DIALOGUES_PER_SLOT))
     return Placement(workers, cpus=1.0, gpus=gpus, dialogues_in_flight=dialogues)

@@ -20,7 +20,7 @@ FOLDER = files("eval").joinpath("prompts")
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    return prompts.environment(prompts.sources() | prompts.sources(FOLDER))
+    return prompts.environment(prompts.sources(prompts.FOLDER) | prompts.sources(FOLDER))
 
 
 def render(name: str, **values: Any) -> str:
@@ -31,5 +31,5 @@ def render(name: str, **values: Any) -> str:
 @lru_cache(maxsize=1)
 def version() -> str:
     """Twelve hex digits over all templates that evaluations use."""
-    everything = prompts.sources() | prompts.sources(FOLDER)
+    everything = prompts.sources(prompts.FOLDER) | prompts.sources(FOLDER)
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:12]

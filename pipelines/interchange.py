@@ -59,7 +59,7 @@ def bundle(folder: RunFolder, trainers: Collection[Trainer]) -> list[str]:
 
 
 NOTES = {
-    Trainer.MS_SWIFT: " (SFT and GRPO; README.md has the commands)",
+    Trainer.MS_SWIFT: " (SFT and GRPO; README.md has the commands, reward.py the reward)",
     Trainer.LLAMA_FACTORY: " (SFT only: LLaMA-Factory has no GRPO; README.md has the command)",
 }
 
@@ -68,6 +68,7 @@ def _ms_swift(source: Path, scratch: Path) -> None:
     _convert(source / SFT, scratch / SFT, lambda row: {"messages": _messages(row, SWIFT_TOKENS)})
     _convert(source / GRPO, scratch / GRPO, _swift_grpo)
     (scratch / "README.md").write_text(SWIFT_README, encoding="utf-8")
+    (scratch / "reward.py").write_text(SWIFT_REWARD, encoding="utf-8")
 
 
 def _swift_grpo(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,29 +139,9 @@ both sides: split by `seed_id` (in `../uc-data-sft.jsonl`, whose lines are in th
 ## GRPO
 
 Each row's `solution` is the reference as JSON: `label`, and for ER and IC `relation`, `historical_constraint` and
-`new_constraint`. ms-swift hands the solutions of a batch to the reward function as a list. Save this one as
-`reward.py`; it needs jinja2, pydantic and the SynUC checkout on `PYTHONPATH`. It rewards label and form; the paper's
-also rewards the pair, with weight 0.4.
-
-```python
-import json
-
-from swift.rewards import ORM, orms
-from synuc.formatting import Unparseable, parse_answer
-
-
-class Synuc(ORM):
-    def __call__(self, completions, solution, **kwargs):
-        return [reward(text, json.loads(gold)["label"]) for text, gold in zip(completions, solution)]
-
-
-def reward(text, label):
-    answer = parse_answer(text)
-    return 0.0 if isinstance(answer, Unparseable) else 0.2 + (answer.label == label)
-
-
-orms["synuc"] = Synuc
-```
+`new_constraint`. ms-swift hands the solutions of a batch to the reward function in `reward.py`, which is the paper's
+equation 8: 1 for the label, 0.2 for the form and, where both are right, 0.4 for the pair with its types. Whether two
+wordings are one constraint is decided by their words. It needs pydantic, jinja2 and the SynUC checkout on `PYTHONPATH`.
 
     swift rlhf --rlhf_type grpo \\
         --model Qwen/Qwen3.5-4B \\
@@ -176,6 +157,31 @@ orms["synuc"] = Synuc
         --torch_dtype bfloat16 --enable_thinking false \\
         --output_dir output/grpo
 """
+
+# swift/rewards/orm.py: `ORM`, `orms`.
+SWIFT_REWARD = '''\
+"""The reward of the SynUC paper (equation 8) for ms-swift 4: --external_plugins reward.py --reward_funcs synuc"""
+
+from swift.rewards import ORM, orms
+from synuc.matching import THRESHOLD, lexical
+from synuc.rewards import Reference, reward
+
+
+class Synuc(ORM):
+    """R = R_label + 0.2 R_fmt + 0.4 R_attr, the last only where label and form are right."""
+
+    def __call__(self, completions, solution, **kwargs):
+        references = map(Reference.model_validate_json, solution)
+        return [reward(text, reference, same).total for text, reference in zip(completions, references, strict=True)]
+
+
+def same(a, b):
+    """Whether two constraints, `dimension: value`, share their words."""
+    return lexical(a, b) >= THRESHOLD
+
+
+orms["synuc"] = Synuc
+'''
 
 LLAMA_FACTORY_README = """\
 # UC-Data for LLaMA-Factory

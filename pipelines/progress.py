@@ -8,35 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 
-SECONDS_BETWEEN_LINES = 30.0
+from synuc.progress import Status, duration
 
 
-class Progress:
+class Progress(Status):
     """Counts what has finished and says so. `total` and `done` are dialogues, `done` those of earlier starts."""
 
     def __init__(self, console: Console, total: int, done: int) -> None:
-        self.console = console
+        super().__init__(console, f"{done}/{total} dialogues")
         self.total = total
         self.done = self.before = done
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.calls = 0
         self.tokens = 0
         self.started = time.monotonic()
-        self._printed = self.started
-        self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
-
-    def __enter__(self) -> Progress:
-        if self._live:
-            self._live.start()
-            self.show()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._live:
-            self._live.stop()
 
     def add(self, samples: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]]) -> None:
         """A dialogue has finished with these samples and calls."""
@@ -47,11 +34,7 @@ class Progress:
 
     def show(self) -> None:
         """Redraw the panel, or print a line if the last one is old enough."""
-        if self._live:
-            self._live.update(self._panel(), refresh=True)
-        elif time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES:
-            self._printed = time.monotonic()
-            self.console.print(self.line(), soft_wrap=True)
+        self.say(self.line(), self._panel())
 
     def line(self) -> str:
         """The state in one line."""
@@ -64,7 +47,7 @@ class Progress:
     def _speed(self) -> str:
         seconds = max(time.monotonic() - self.started, 1e-9)
         finished = self.done - self.before
-        left = f"{_duration(seconds / finished * (self.total - self.done))} left" if finished else "no estimate yet"
+        left = f"{duration(seconds / finished * (self.total - self.done))} left" if finished else "no estimate yet"
         return f"{self.calls / seconds:.1f} calls/s, {self.tokens / seconds:,.0f} tokens/s, {left}"
 
     def _panel(self) -> Group:
@@ -77,9 +60,3 @@ class Progress:
             counts = (str(self.outcomes[label, name]) for name in ("accepted", "rejected", "failed"))
             table.add_row(label, *counts)
         return Group(f"{self.done}/{self.total} dialogues · {self._speed()}", table)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"

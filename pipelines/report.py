@@ -20,6 +20,7 @@ from rich.text import Text
 from pipelines.run_folder import RunFolder
 from synuc.folder import RunError
 from synuc.problem import Problem
+from synuc.progress import duration
 from synuc.sample import Outcome, Sample
 from synuc.speaking import Speaking
 from synuc.types import Label, Relation
@@ -470,11 +471,11 @@ def _print_time(time: Mapping[str, Any], console: Console) -> None:
     table.show_header = False
     endings = ", ".join(f"{n} {ending}" for ending, n in time["endings"].items())
     table.add_row("sessions", f"{time['sessions']} ({endings})" if endings else "none has ended")
-    table.add_row("their wall time", _duration(time["seconds"]))
+    table.add_row("their wall time", duration(time["seconds"]))
     if time["dialogues_per_minute"] is not None:
         table.add_row("dialogues per minute", f"{time['dialogues_per_minute']:,.1f}")
     if time["first_call"] is not None:
-        table.add_row("first to last call", _duration(time["last_call"] - time["first_call"]))
+        table.add_row("first to last call", duration(time["last_call"] - time["first_call"]))
     _section(console, "Time", table)
 
 
@@ -502,11 +503,3 @@ def _n(number: int) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds, 1), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    if hours:
-        return f"{hours}h {minutes:02d}m"
-    return f"{minutes}m {rest:02.0f}s" if minutes else f"{rest:.1f}s"

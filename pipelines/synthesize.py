@@ -138,7 +138,7 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         from actors.memory import start_memory
         from actors.worker import SynthesisWorker
 
-        placement = place(config, ray.cluster_resources())  # type: ignore[no-untyped-call]
+        placement = place(config.engines(), config.cluster, ray.cluster_resources())  # type: ignore[no-untyped-call]
         here = ray.get_runtime_context().get_node_id()
         memory = start_memory(
             folder.path, config.method.k, config.method.update_threshold, config.cluster.lease_s, here

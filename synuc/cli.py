@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from synuc import cli_eval
 from synuc.problem import Problem
 
 # The jobs live beside this package in the checkout and are imported by plain name.
@@ -26,6 +27,7 @@ train_app = typer.Typer(no_args_is_help=True, help="Train a detector on exported
 app.add_typer(train_app, name="train")
 adapter_app = typer.Typer(no_args_is_help=True, help="Merge, describe or publish the adapter of a finished run.")
 app.add_typer(adapter_app, name="adapter")
+app.add_typer(cli_eval.app, name="eval")
 
 INTERRUPTED = 130
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 
 from synuc.problem import Problem
 
@@ -34,16 +34,21 @@ Config = TypeVar("Config", bound=BaseModel)
 
 
 def compose(
-    model: type[Config], files: Sequence[str | Path], overrides: Sequence[str] = (), section: str | None = None
+    model: type[Config],
+    files: Sequence[str | Path],
+    overrides: Sequence[str] = (),
+    section: str | None = None,
+    over: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
     """The `model` that `files`, in order, and then `overrides` (`a.b=value`, the value read as YAML) make together.
 
-    With `section`, only that key of the files is read, e.g. the seeds of a configuration without its engine.
+    With `section`, only that key of the files is read, e.g. the seeds of a configuration without its engine. `over`
+    holds layers between files and overrides, by the names that errors call them.
 
     Raises:
         ConfigError: with the key, where it came from and what would do.
     """
-    merged, came_from = _merged(files, overrides)
+    merged, came_from = _merged(files, over or {}, overrides)
     data = merged if section is None else merged.get(section, {})
     try:
         return model.model_validate(data)
@@ -68,12 +73,16 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
     return lines
 
 
-def _merged(files: Sequence[str | Path], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+def _merged(
+    files: Sequence[str | Path], over: Mapping[str, Mapping[str, Any]], overrides: Sequence[str]
+) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
     """All layers as one mapping, and for every key where its value came from."""
     merged: dict[str, Any] = {}
     came_from: dict[tuple[str, ...], str] = {}
     for file in files:
         _merge(merged, _read(Path(file)), str(file), came_from, ())
+    for name, layer in over.items():
+        _merge(merged, layer, name, came_from, ())
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
@@ -163,7 +172,9 @@ def _path(location: Sequence[int | str], data: Any) -> list[str]:
 
 def _valid_keys(annotation: Any, prefix: str = "") -> Iterator[str]:
     """The dotted keys that a field of this type can hold; of a mapping, those of its named keys."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and issubclass(annotation, RootModel):
+        yield from _valid_keys(annotation.model_fields["root"].annotation, prefix)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         for name, info in annotation.model_fields.items():
             yield f"{prefix}{name}"
             yield from _valid_keys(info.annotation, f"{prefix}{name}.")

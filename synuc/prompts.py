@@ -23,7 +23,7 @@ from synuc.speaking import EXAMPLE, MEANING
 from synuc.types import Constraint, Dialogue, TaskHierarchy
 
 FOLDER = files("synuc").joinpath("prompts")
-NOT_IN_SYNTHESIS = ("detector.md", "same_constraint.md")
+NOT_IN_SYNTHESIS = ("detector.md", "definitions.md", "same_constraint.md")
 
 
 def quoted(text: str) -> str:
@@ -39,7 +39,7 @@ def _joined(items: Iterable[str]) -> str:
     return "; ".join(_line(item) for item in items) or "none"
 
 
-def sources(folder: Traversable = FOLDER) -> dict[str, str]:
+def sources(folder: Traversable) -> dict[str, str]:
     """The templates of a folder by file name."""
     return {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".md")}
 
@@ -60,7 +60,7 @@ def environment(templates: Mapping[str, str]) -> jinja2.Environment:
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    return environment(sources())
+    return environment(sources(FOLDER))
 
 
 def render(name: str, **values: Any) -> str:
@@ -97,7 +97,7 @@ def version() -> str:
 
     The prompts of the detector and of the reward's judge are not part of it: samples don't depend on them.
     """
-    shown = {name: source for name, source in sources().items() if name not in NOT_IN_SYNTHESIS}
+    shown = {name: source for name, source in sources(FOLDER).items() if name not in NOT_IN_SYNTHESIS}
     shapes: list[type[BaseModel]] = [
         replies.Eligibility,
         replies.Tasks,

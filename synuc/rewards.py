@@ -8,7 +8,8 @@ from typing import Self
 
 from pydantic import model_validator
 
-from synuc.formatting import JUDGMENT, Answer, Named, Value, parse_answer
+from synuc.formatting import Answer, Named, Value, parse_answer
+from synuc.reading import read_label
 from synuc.types import Frozen, Label, Relation
 
 Same = Callable[[str, str], bool]
@@ -61,23 +62,6 @@ class Reward:
     found_anchor: bool
     found_new: bool
     types_right: bool
-
-
-def read_label(text: str) -> Label | None:
-    """The label that an answer ends in, or None: a default would reward answers that say nothing.
-
-    The rest of the answer may have any form, but `[Final Judgment]` stands on one line only and the words of one label
-    are all that follows it. What a model thinks inside `<think>…</think>` is no answer: only what stands after the last
-    `</think>` is read (chat templates may have written the opening tag), and nothing after an unclosed `<think>`.
-    """
-    spoken = text.rpartition("</think>")[2]
-    if "<think>" in spoken:
-        return None
-    lines = [" ".join(line.split()) for line in spoken.splitlines()]
-    if lines.count(JUDGMENT) != 1:
-        return None
-    words = " ".join(line for line in lines[lines.index(JUDGMENT) + 1 :] if line)
-    return next((label for label in Label if label.words == words), None)
 
 
 def reward(text: str, reference: Reference, same: Same, alpha: float = ALPHA, beta: float = BETA) -> Reward:

@@ -16,7 +16,7 @@ def verify(sample: Sample, history: History, method: Method) -> Program[Sample]:
     if not method.constraint_verifier:
         return (yield from _direct_check(sample, history, method))
     if sample.label is Label.ND:
-        return (yield from _global_stage(sample, history, method))
+        return (yield from global_stage(sample, history, method))
     return (yield from _anchor_stage(sample, history, method))
 
 
@@ -46,10 +46,10 @@ def _anchor_stage(sample: Sample, history: History, method: Method) -> Program[S
         return sample.rejected("anchor", f"revision signal: {verdict.message_analysis}")
     if not verdict.message_holds:
         return sample.rejected("anchor", f"message: {verdict.message_analysis}")
-    return (yield from _global_stage(sample, history, method))
+    return (yield from global_stage(sample, history, method))
 
 
-def _global_stage(sample: Sample, history: History, method: Method) -> Program[Sample]:
+def global_stage(sample: Sample, history: History, method: Method) -> Program[Sample]:
     """For every label: extract the message's constraints, judge them against all of C."""
     shared = (history.dialogue, history.tasks, history.constraints)
     try:

@@ -3,8 +3,8 @@
     python -m tests.standin --port 0 --slots 64 --service-time 0.2
 
 prints its port and serves until it is ended. Answers satisfy the JSON schema a request brings and follow from a hash
-of its body. Model `missing` is a 404, the header `x-booleans` and some words in the last message ask for other
-answers (see `TRICKS`).
+of its body; without one the answer is some words, with a label where one is asked for. Model `missing` is a 404, the
+header `x-booleans` and some words in the last message ask for other answers (see `TRICKS`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import hashlib
 import json
+import math
 import random
 import subprocess
 import sys
@@ -31,6 +32,7 @@ _TEXT = (
     "language no tables only a list of cheap vegetarian places near the old harbour then plan one quiet day"
 )
 WORDS = _TEXT.split()
+LABELS = ("Normal Dialogue", "Explicit Revision", "Implicit Conflict")
 FAULTS = ("429", "500", "503", "drop", "garbage")
 # Fields that end a sample early if they are true.
 FALSE = ("revision_signal",)
@@ -201,8 +203,10 @@ class Standin:
         rng = random.Random(hashlib.md5(raw, usedforsecurity=False).digest())
         if self.options.nonsense:
             text = " ".join(rng.choices(WORDS, k=12))
-        else:
+        elif "response_format" in body or "JSON schema" in last:
             text = json.dumps(self._maker(body, last, booleans)(rng))
+        else:
+            text = _spoken(body, rng)
         for word, trick in TRICKS.items():
             if word in last:
                 text = trick(text)
@@ -216,7 +220,9 @@ class Standin:
             "prompt_tokens_details": {"cached_tokens": 0},
         }
         message = {"role": "assistant", "content": text[: limit * 4] if cut else text}
-        choice = {"index": 0, "finish_reason": "length" if cut else "stop", "message": message}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "length" if cut else "stop", "message": message}
+        if body.get("logprobs"):
+            choice["logprobs"] = {"content": [_candidates(text, body["top_logprobs"], rng)]}
         return json.dumps(
             {
                 "id": "standin",
@@ -239,6 +245,23 @@ class Standin:
                 schema = {"type": "object", "properties": {"text": {"type": "string"}}}
             self.makers[text, booleans] = maker(schema, schema, booleans)
         return self.makers[text, booleans]
+
+
+def _spoken(body: dict[str, Any], rng: random.Random) -> str:
+    """Some words; where a label is asked for, they end in one; where the answer is begun, or it alone, one is all."""
+    asked = body["messages"][0]["content"]
+    label = rng.choice(LABELS)
+    if body.get("continue_final_message") or "with the label alone" in asked:
+        return label
+    return _words(rng, 60, 600) + (f"\n\n[Final Judgment]\n{label}" if "[Final Judgment]" in asked else "")
+
+
+def _candidates(text: str, most: int, rng: random.Random) -> dict[str, Any]:
+    """The first token as the endpoint's `logprobs` have it: one word of `text`, and the labels' first words."""
+    first = text.split()[0]
+    shares = {first: 0.6, **{label.split()[0]: 0.1 for label in LABELS if label.split()[0] != first}}
+    top = [{"token": token, "logprob": math.log(share), "bytes": None} for token, share in shares.items()][:most]
+    return {**top[0], "top_logprobs": top}
 
 
 def _error(status: int, code: str, message: str) -> web.Response:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from synuc.rewards import read_label
+from synuc.reading import read_label
 from training.backbone import load_model, load_tokenizer, with_adapter
 from training.config import Backbone, Data
 from training.data import Encoder, read_rows
@@ -34,9 +34,9 @@ def answer(
     """
     rows = list(read_rows(data, "grpo"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokenizer = load_tokenizer(backbone)
-    model: Any = with_adapter(load_model(backbone), adapter).to(device).eval()
-    encoder = Encoder(tokenizer, backbone.template)
+    model, encoder = detector(backbone, adapter)
+    tokenizer = encoder.tokenizer
+    model = model.to(device).eval()
     prompts = [encoder.ids(encoder.prompt(row["messages"])) for row in rows]
     # The checkpoint's own settings would sample, or punish repetition, which the format of an answer needs.
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
@@ -51,6 +51,16 @@ def answer(
         texts |= zip(batch, _generated(model, tokenizer, [prompts[n] for n in batch]), strict=True)
         told(len(texts), len(rows))
     return [_row(row, texts[n]) for n, row in enumerate(rows)]
+
+
+def detector(backbone: Backbone, adapter: Path | None) -> tuple[Any, Encoder]:
+    """The backbone with the adapter in a folder on top, if there is one, and what encodes its prompts.
+
+    Raises:
+        BackboneError: the backbone or the adapter can't be used.
+    """
+    tokenizer, model = load_tokenizer(backbone), load_model(backbone)
+    return with_adapter(model, adapter) if adapter else model, Encoder(tokenizer, backbone.template)
 
 
 def batches(lengths: Sequence[int], max_tokens: int, budget: int) -> Iterator[list[int]]:

@@ -20,6 +20,7 @@ from training.config import Backbone, Cluster, GrpoConfig, SftConfig, TrainConfi
 from training.data import data_fingerprint
 from training.folder import TrainFolder
 from training.progress import Progress, in_background
+from training.trackers import check_trackers
 
 SECONDS_BETWEEN_LOOKS = 0.5
 
@@ -93,6 +94,7 @@ def _train(
             return
         for old in (folder.given_up, folder.error):
             old.unlink(missing_ok=True)
+        check_trackers(config.record.trackers)
         folder_of(snapshot["backbone"]["model"])  # made usable once, before workers ask for it
         with connected(config.cluster.address):
             data = config.model_dump(mode="json")

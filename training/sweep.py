@@ -16,10 +16,11 @@ from rich.console import Console
 from cluster.connect import connected
 from synuc.folder import Folder, RunError
 from synuc.problem import Problem
+from synuc.progress import Status
 from training import table
 from training.cells import CellFolder, cells, check, held_out, run_cell, stage_configs, sweep_snapshot
 from training.config import SweepConfig, TrainConfig
-from training.progress import Status, in_background
+from training.progress import in_background
 
 SECONDS_BETWEEN_LOOKS = 1.0
 TRIES = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -169,20 +170,24 @@ def test_the_command_writes_both_and_names_the_choices(tmp_path: Path) -> None:
     assert "no GRPO" in right.output
 
 
-def test_the_readmes_reward_runs_on_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reward_of_the_bundle_is_equation_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = exported(tmp_path / "run")
+    # In the place of ms-swift, which is no dependency; the plugin uses no more of it.
     rewards = ModuleType("swift.rewards")
     rewards.__dict__.update(ORM=object, orms={})
     monkeypatch.setitem(sys.modules, "swift", ModuleType("swift"))
     monkeypatch.setitem(sys.modules, "swift.rewards", rewards)
-    readme = (run.folder.path / "export" / "ms-swift" / "README.md").read_text("utf-8")
-    exec(readme.split("```python\n")[1].split("```")[0], {"__name__": "reward"})
+    runpy.run_path(str(run.folder.path / "export" / "ms-swift" / "reward.py"))
     reward = rewards.__dict__["orms"]["synuc"]()
     solutions = [row["solution"] for row in lines(run, "ms-swift/uc-data-grpo.jsonl")]
     answers = [row["messages"][1]["content"] for row in lines(run, "ms-swift/uc-data-sft.jsonl")]
+    labels = [sample.label for sample in run.accepted()]
+    assert {*labels} == {*Label}
     state = SimpleNamespace(global_step=1)
-    assert reward(answers, solution=solutions, trainer_state=state) == [1.2] * len(solutions)
-    assert reward(["no answer"], solution=solutions[:1]) == [0.0]
-    other = next(n for n, sample in enumerate(run.accepted()) if sample.label is not Label.ND)
-    nd = next(n for n, sample in enumerate(run.accepted()) if sample.label is Label.ND)
-    assert reward([answers[nd]], solution=[solutions[other]]) == [0.2]
+    whole = [1 + 0.2 if label is Label.ND else 1 + 0.2 + 0.4 for label in labels]
+    assert reward(answers, solution=solutions, trainer_state=state) == pytest.approx(whole)
+    ic, nd = labels.index(Label.IC), labels.index(Label.ND)
+    bare = "[Final Judgment]\nImplicit Conflict"
+    elsewhere = re.sub(r"(explicit|implicit) (\w+): .+", r"\1 \2: quite another thing", answers[ic])
+    said = [answers[nd], bare, elsewhere, "no answer"]
+    assert reward(said, solution=[solutions[ic]] * 4) == pytest.approx([0.2, 1.0, 1.2, 0.0])

@@ -29,6 +29,7 @@ NEEDS: dict[str, dict[str, Any]] = {
         "tasks": TaskHierarchy(active_main_task="m", active_subtask="s"),
         "constraints": (EXPLICIT, IMPLICIT),
     },
+    "definitions": {},
     "detector": {"dialogue": Dialogue(turns=(Turn(user="u", assistant="a"),)), "follow_up": "What\nnow?"},
     "filter": {},
     "tasks": {},
@@ -168,7 +169,7 @@ def test_the_version_changes_with_every_template_of_synthesis(folder: Path, name
     file = folder / f"{name}.md"
     file.write_text(file.read_text("utf-8") + "!", "utf-8")
     # Samples depend neither on the detector's own prompt nor on the judge's of its reward.
-    assert (now() == first) == (name in ("detector", "same_constraint"))
+    assert (now() == first) == (name in ("detector", "definitions", "same_constraint"))
 
 
 def test_the_version_changes_with_the_schemas_and_the_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from synuc.formatting import Answer, answer_of, format_answer, grpo_example, parse_answer
 from synuc.matching import THRESHOLD, lexical
-from synuc.rewards import Reference, Reward, read_label, reward
+from synuc.reading import read_label
+from synuc.rewards import Reference, Reward, reward
 from synuc.types import Label
 from tests.unit.test_formatting import CASE, CASE_TEXT, FOLLOW_UP, MALFORMED, ND_CASE, changed, historical, new
 
@@ -192,55 +193,6 @@ def test_two_labels_are_none() -> None:
 
 
 # The label
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        CASE_TEXT,
-        BARE.format("Implicit Conflict"),
-        "Some words.\n\n  [Final Judgment]  \n\n Implicit \u3000Conflict \n\n",
-        "Sure!\n" + CASE_TEXT,
-        "It mentions [Final Judgment] in a line.\n[Final Judgment]\nImplicit Conflict",
-        "<think></think>\n" + CASE_TEXT,
-        "<think>\n\n</think>\n[Final Judgment]\nImplicit Conflict",
-        "<think>[Final Judgment]\nNormal Dialogue</think>\n[Final Judgment]\nImplicit Conflict",
-        "[Final Judgment]\nNormal Dialogue\n</think>\n[Final Judgment]\nImplicit Conflict",
-        "<think>a</think><think>b</think>[Final Judgment]\nImplicit Conflict",
-    ],
-)
-def test_a_label_is_read(text: str) -> None:
-    assert read_label(text) is Label.IC
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Implicit Conflict",
-        "[Final Judgment]",
-        "[Final Judgment] Implicit Conflict",
-        "[final judgment]\nImplicit Conflict",
-        "[Final Judgment]\nIC",
-        "[Final Judgment]\nimplicit conflict",
-        "[Final Judgment]\nImplicit Conflict.",
-        "[Final Judgment]\nNot an Implicit Conflict",
-        "[Final Judgment]\nImplicit Conflict\nNormal Dialogue",
-        "[Final Judgment]\nImplicit Conflict\nI hope this helps.",
-        "[Final Judgment]\nNormal Dialogue\n[Final Judgment]\nImplicit Conflict",
-        "[Final Judgment]\n[Final Judgment]\nImplicit Conflict",
-        "<think>[Final Judgment]\nImplicit Conflict",
-        "<think>[Final Judgment]\nImplicit Conflict</think>",
-        "<think>[Final Judgment]\nImplicit Conflict</think>\nWell.",
-        "<think>[Final Judgment]</think>\nImplicit Conflict",
-        "[Final Judgment]\n<think>Implicit Conflict</think>",
-        "[Final Judgment]\n<think></think>Implicit Conflict",
-        "Sure. <think>so\n[Final Judgment]\nImplicit Conflict",
-        "<think></think><think>\n[Final Judgment]\nImplicit Conflict",
-    ],
-)
-def test_no_label_is_read(text: str) -> None:
-    assert read_label(text) is None
 
 
 @pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)

@@ -1,0 +1,67 @@
+"""Two models on the same items, and two figures over the same models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from scipy.stats import binomtest, linregress, pearsonr, spearmanr
+
+from eval.metrics import classification, percentiles, resampled
+from synuc.types import Label
+
+
+def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> dict[str, float]:
+    """McNemar's exact test of two models by which items each gets right, in the same order.
+
+    `only_first` and `only_second` count the items that just one gets right, of `n`; `p` is the two-sided binomial
+    probability, 1 where there are none.
+
+    Raises:
+        ValueError: there are no items, or not as many of one model as of the other.
+    """
+    if not first or len(first) != len(second):
+        raise ValueError(f"{len(first)} items of one model against {len(second)} of the other")
+    only_first = sum(a and not b for a, b in zip(first, second, strict=True))
+    only_second = sum(b and not a for a, b in zip(first, second, strict=True))
+    discordant = only_first + only_second
+    p = float(binomtest(only_first, discordant).pvalue) if discordant else 1.0
+    return {"only_first": only_first, "only_second": only_second, "n": len(first), "p": p}
+
+
+def paired_difference(
+    gold: Sequence[Label],
+    first: Sequence[Label | None],
+    second: Sequence[Label | None],
+    figure: Literal["f1", "accuracy"],
+    seed: int = 0,
+) -> dict[str, float]:
+    """By how much the first model is better: `difference`, and `low` and `high` of its 95% paired bootstrap interval.
+
+    Both models are resampled on the same items.
+
+    Raises:
+        ValueError: there are no items, or not as many answers of a model as items.
+    """
+    whole = classification(gold, first)[figure] - classification(gold, second)[figure]
+    low, high = percentiles(resampled(gold, first, seed)[figure] - resampled(gold, second, seed)[figure])
+    return {"difference": whole, "low": low, "high": high}
+
+
+def correlation(x: Sequence[float], y: Sequence[float]) -> dict[str, float | None]:
+    """How two figures of the same models go together (paper, section 3.2): there IC recall and response accuracy.
+
+    `n`, `pearson_r`, `pearson_p`, `spearman_rho`, `spearman_p`, and `slope`, `intercept` and `r_squared` of the least
+    squares line y = slope * x + intercept. All but `n` are None where one of the figures is the same for all models.
+
+    Raises:
+        ValueError: there are fewer than three points, or not as many of one figure as of the other.
+    """
+    if len(x) != len(y) or len(x) < 3:
+        raise ValueError(f"a correlation needs three or more pairs of values, not {len(x)} and {len(y)}")
+    names = ("pearson_r", "pearson_p", "spearman_rho", "spearman_p", "slope", "intercept", "r_squared")
+    if len(set(x)) == 1 or len(set(y)) == 1:
+        return {"n": len(x), **dict.fromkeys(names)}
+    line = linregress(x, y)
+    values = (*pearsonr(x, y), *spearmanr(x, y), line.slope, line.intercept, line.rvalue**2)
+    return {"n": len(x)} | {name: float(value) for name, value in zip(names, values, strict=True)}

@@ -1,0 +1,111 @@
+"""How an evaluation runs: the engines that a command names, and the cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, RootModel
+
+from eval.bench import Fields
+from synuc.config import Cluster, EngineConfig, OpenAIEngine, VllmEngine
+from synuc.formatting import Retention
+from synuc.layers import ConfigError, Section, compose
+
+ENDPOINT = re.compile(r"(?P<model>[^@\s]+)@(?P<url>https?://\S+)")
+
+
+class Settings(Section):
+    """What the evaluations share; `--set` names these keys."""
+
+    engine: dict[str, Any] = Field({}, description="fields over those of the evaluated model's engine")
+    judge: dict[str, Any] = Field({}, description="fields over those of the judge's engine")
+    fields: Fields = Field(Fields(), description="names of a benchmark's fields, if they aren't the documented ones")
+    retention: Retention = Field(Retention.PARTIAL, description="as in training")
+    temperature: float = Field(0.01, ge=0, le=2, description="of the evaluated model (paper, section 5.4)")
+    max_tokens: int = Field(2048, ge=16, description="of one of its answers")
+    parse_attempts: int = Field(3, ge=1, description="times a judge is asked before its answer counts as unparseable")
+    seed: int = Field(0, description="tells runs of the same evaluation apart, and decides what is drawn")
+    cluster: Cluster = Cluster()
+
+
+class EngineOf(RootModel[EngineConfig]):
+    """The `engine` of a configuration, whatever else that holds."""
+
+
+def engine_of(name: str, fields: dict[str, Any], adapter: Path | None = None) -> VllmEngine | OpenAIEngine:
+    """The engine that a command's `--model` or `--judge` means, with `fields` over it.
+
+    `name` is a YAML file with an `engine`, `MODEL@URL` for an OpenAI-compatible endpoint, or else a model for vLLM:
+    a folder, a name of the Hugging Face hub, or `embedded`.
+
+    Raises:
+        ConfigError: with what would do.
+    """
+    files: list[str] = []
+    layer: dict[str, Any] = {}
+    if name.endswith((".yaml", ".yml")):
+        files.append(name)
+    elif match := ENDPOINT.fullmatch(name):
+        layer = {"kind": "openai", "model": match["model"], "base_url": match["url"]}
+    else:
+        layer = {"kind": "vllm", "model": name}
+    engine = compose(EngineOf, files, section="engine", over={name: {"engine": {**layer, **fields}}}).root
+    if adapter is None:
+        return engine
+    if not isinstance(engine, VllmEngine):
+        raise ConfigError(
+            f"--adapter {adapter}: an endpoint serves adapters under names of their own; name one as MODEL"
+        )
+    return engine.model_copy(update={"adapter": str(adapter.resolve())})
+
+
+class EvalRun(Section):
+    """One evaluation: the command that was given, and what it came to."""
+
+    command: tuple[str, ...]
+    settings: Settings
+    engines: dict[str, EngineConfig] = Field(description="by role: `model`, `judge`, or a role of the method")
+
+    def threads(self) -> str:
+        """Threads of an engine on CPUs; Ray would give each process as many as CPUs it reserves, which is one."""
+        return os.environ.get("OMP_NUM_THREADS") or str(os.cpu_count())
+
+    def distinct(self) -> list[VllmEngine | OpenAIEngine]:
+        """The different engines that the roles use."""
+        engines: list[VllmEngine | OpenAIEngine] = []
+        for engine in self.engines.values():
+            if engine not in engines:
+                engines.append(engine)
+        return engines
+
+    def engines_snapshot(self) -> dict[str, Any]:
+        """What of the engines may not change while an evaluation is continued, by role."""
+        return {role: _identity(engine) for role, engine in self.engines.items()}
+
+
+def _identity(engine: VllmEngine | OpenAIEngine) -> dict[str, Any]:
+    if isinstance(engine, OpenAIEngine):
+        return {"kind": engine.kind, "model": engine.model, "base_url": engine.base_url}
+    identity = {"kind": engine.kind, "model": engine.model, "adapter": engine.adapter}
+    if engine.adapter:
+        identity["adapter_weights"] = _weights(Path(engine.adapter))
+    return identity
+
+
+def _weights(adapter: Path) -> str:
+    """Sixteen hex digits over an adapter's weights: training again into the same folder makes another model."""
+    try:
+        with (adapter / "adapter_model.safetensors").open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise ConfigError(f"--adapter {adapter}: no LoRA adapter there ({error.strerror})") from None
+
+
+def load_settings(files: Sequence[Path], overrides: Sequence[str]) -> Settings:
+    """The settings of an evaluation. Raises ConfigError as `synuc.layers.compose` does."""
+    return compose(Settings, files, overrides)

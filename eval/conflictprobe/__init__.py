@@ -1,0 +1,1 @@
+"""ConflictProbe: does a model notice, and say, that a user contradicts an earlier fact?"""

@@ -1,0 +1,219 @@
+"""Runs an evaluation on Ray: items stream through workers, every answer is kept as it comes, and it can be continued.
+
+The same command goes on where it stopped: items with a result are skipped, those that failed are tried again, and what
+was already asked about an item that wasn't finished is not asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from actors.engine import build_engine
+from cluster.connect import connected
+from cluster.placement import Placement, place
+from eval import prompting
+from eval.config import EvalRun
+from eval.folder import EvalFolder
+from eval.protocol import Evaluation, Item, Result
+from eval.worker import EvalWorker
+from synuc.config import OpenAIEngine, VllmEngine
+from synuc.problem import Problem
+from synuc.progress import Status, duration
+
+CRASHES_PER_ITEM = 3
+"""An item during which engines died this often is not tried again."""
+
+BARREN_ENGINES = CRASHES_PER_ITEM + 2
+"""As many engines of each worker as may die in a row without finishing an item."""
+
+
+class EvaluationStopped(Problem):
+    """An evaluation can't go on; what was answered is kept. The message says why and what to do."""
+
+
+def evaluate(
+    evaluation: Evaluation, items: Sequence[Item], run: EvalRun, path: Path, console: Console
+) -> dict[str, Any]:
+    """Ask about `items`, or go on with it, in the folder `path`; the figures, which metrics.json then holds.
+
+    Raises:
+        RunError: the folder is in use, or was begun with other settings.
+        EngineUnavailable: an engine doesn't answer, before anything was asked.
+        EvaluationStopped: an engine went away, or the disk is full.
+    """
+    folder = EvalFolder(path)
+    snapshot = {
+        "protocol": evaluation.name,
+        "engines": run.engines_snapshot(),
+        **evaluation.snapshot(),
+        "seed": run.settings.seed,
+        "items": hashlib.sha256(json.dumps(list(items), sort_keys=True).encode()).hexdigest()[:16],
+        "prompts": prompting.version(),
+    }
+    with folder.locked():
+        folder.begin(run, snapshot)
+        try:
+            folder.mend()
+            folder.write_items(items)
+            finished = {result.id for result in folder.results() if not result.kind}
+            left = [item for item in items if item["id"] not in finished]
+            if left:
+                asyncio.run(_check(run.distinct()))
+                _ask(evaluation, left, run, folder, len(items), console)
+            else:
+                console.print(f"Nothing left to ask: all {len(items)} items of {folder.path} have results.")
+            metrics = evaluation.figures(items, _in_order(items, folder.results()))
+            folder.write_metrics(metrics)
+        except OSError as error:
+            raise EvaluationStopped(
+                f"can't write to {folder.path}: {error.strerror or error}. What was answered before is kept; "
+                "make room and give the same command again."
+            ) from None
+    return metrics
+
+
+def _in_order(items: Sequence[Item], results: Sequence[Result]) -> list[Result]:
+    by_id = {result.id: result for result in results}
+    return [by_id[item["id"]] for item in items]
+
+
+async def _check(engines: Sequence[VllmEngine | OpenAIEngine]) -> None:
+    for config in engines:
+        engine = build_engine(config)
+        try:
+            await engine.check()
+        finally:
+            await engine.close()
+
+
+def _ask(
+    evaluation: Evaluation, left: Sequence[Item], run: EvalRun, folder: EvalFolder, total: int, console: Console
+) -> None:
+    with connected(run.settings.cluster.address):
+        import ray
+
+        placement = place(run.distinct(), run.settings.cluster, ray.cluster_resources())  # type: ignore[no-untyped-call]
+        with _Progress(console, total, total - len(left)) as progress:
+            asyncio.run(_Run(evaluation, run, folder, placement, progress).all(left))
+        console.print(progress.line(), soft_wrap=True, highlight=False)
+
+
+class _Progress(Status):
+    """Counts what has come. `done` items had results before."""
+
+    def __init__(self, console: Console, total: int, done: int) -> None:
+        super().__init__(console, "Starting the engines ...")
+        self.total, self.done, self.before = total, done, done
+        self.failed: Counter[str] = Counter()
+        self.calls = self.tokens = 0
+        self.started = time.monotonic()
+
+    def line(self) -> str:
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        parts = [f"{self.done}/{self.total} items"]
+        if self.failed:
+            parts.append(", ".join(f"{n} failed ({kind})" for kind, n in sorted(self.failed.items())))
+        parts.append(f"{self.calls / seconds:.1f} calls/s, {self.tokens / seconds:,.0f} tokens/s")
+        if finished := self.done - self.before:
+            parts.append(f"{duration(seconds / finished * (self.total - self.done))} left")
+        return " · ".join(parts)
+
+
+class _Run:
+    """The items of one start, on their workers."""
+
+    def __init__(
+        self, evaluation: Evaluation, run: EvalRun, folder: EvalFolder, placement: Placement, progress: _Progress
+    ) -> None:
+        import ray
+
+        options = {"num_cpus": placement.cpus, "num_gpus": placement.gpus or None, "max_restarts": -1}
+        actor = ray.remote(EvalWorker).options(**options, runtime_env={"env_vars": {"OMP_NUM_THREADS": run.threads()}})
+        given = (run.engines, placement.workers, run.settings.parse_attempts)
+        self.workers: list[Any] = [actor.remote(*given) for _ in range(placement.workers)]
+        self.rooms = [asyncio.Semaphore(placement.dialogues_in_flight) for _ in self.workers]
+        self.evaluation, self.folder, self.progress = evaluation, folder, progress
+        self.known: dict[str, dict[str, Any]] = defaultdict(dict)
+        for answer in folder.answers():
+            self.known[answer["item"]][answer["request"]] = answer["reply"]
+        self.crashes: Counter[str] = Counter()
+        self.lives = [0] * len(self.workers)
+        self.barren = 0
+        self.suspected = asyncio.Lock()
+
+    async def all(self, items: Sequence[Item]) -> None:
+        """Work on all items; at the first that can't go on for a reason that stops the run, none goes on."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for place, item in enumerate(items):
+                    group.create_task(self._item(item, place % len(self.workers)))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        await asyncio.gather(*(worker.close.remote() for worker in self.workers))
+
+    async def _item(self, item: Item, at: int) -> None:
+        import ray
+
+        async with self.rooms[at]:
+            while True:
+                life = self.lives[at]
+                try:
+                    if self.crashes[item["id"]] == CRASHES_PER_ITEM - 1:
+                        # All that were in flight are blamed for a crash; the last try is made one by one.
+                        async with self.suspected:
+                            await self._once(item, at)
+                    else:
+                        await self._once(item, at)
+                    return
+                except ray.exceptions.RayActorError as error:
+                    self._died(item, at, life, str(error))
+                    if self.crashes[item["id"]] >= CRASHES_PER_ITEM:
+                        reason = f"{CRASHES_PER_ITEM} engines died while it was asked about"
+                        self._row("results", Result(id=item["id"], kind="crashed", reason=reason).model_dump())
+                        return
+
+    async def _once(self, item: Item, at: int) -> None:
+        rows = (
+            self.workers[at].work.options(num_returns="streaming").remote(self.evaluation, item, self.known[item["id"]])
+        )
+        async for reference in rows:
+            table, row = await reference
+            if table == "fatal":
+                raise EvaluationStopped(f"{row['reason']}\nWhat was answered is kept; the same command goes on.")
+            self._row(table, row)
+
+    def _died(self, item: Item, at: int, life: int, reason: str) -> None:
+        """Count a worker's death once, though all its items come here."""
+        self.crashes[item["id"]] += 1
+        if self.lives[at] != life:
+            return
+        self.lives[at] += 1
+        self.barren += 1
+        if self.barren >= BARREN_ENGINES * len(self.workers):
+            raise EvaluationStopped(
+                f"{self.barren} engines in a row died without finishing an item: {reason}. Ray's logs "
+                "(/tmp/ray/session_latest/logs) say more. What was answered is kept."
+            )
+
+    def _row(self, table: str, row: Mapping[str, Any]) -> None:
+        self.folder.append(table, row)
+        if table == "answers":
+            self.known[row["item"]][row["request"]] = row["reply"]
+        elif table == "calls":
+            self.progress.calls += 1
+            self.progress.tokens += row["prompt_tokens"] + row["completion_tokens"]
+        else:
+            self.progress.done += 1
+            self.barren = 0
+            if row["kind"]:
+                self.progress.failed[row["kind"]] += 1
+        self.progress.say(self.progress.line())

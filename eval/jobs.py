@@ -1,0 +1,162 @@
+"""What each `synuc eval` command does: reads its inputs, makes the evaluation, runs it, and says the main figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from eval.bench import read_bench
+from eval.config import EvalRun, Settings, engine_of
+from eval.conflictprobe import generate, probe, summary
+from eval.conflictprobe.data import read_scenarios, read_systems
+from eval.coninstruct import builder, detect, priority, resolve
+from eval.coninstruct.data import read_cases, read_seeds
+from eval.driver import evaluate
+from eval.folder import EvalFolder
+from eval.judging import conflicts
+from eval.pairwise import Pairwise, paired, read_human
+from eval.protocol import Evaluation, Item
+from eval.rationale import RationaleCoverage, answered
+from eval.response import Response
+from eval.uc import Classification, Mode, Prompt
+from eval.verifier import VerifierQuality
+from synuc.config import OpenAIEngine, VllmEngine
+from synuc.problem import Problem
+
+if TYPE_CHECKING:
+    from eval.states import Load
+
+Engines = dict[str, VllmEngine | OpenAIEngine]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command as it was given: its words, settings and folder, and where it may speak."""
+
+    command: Sequence[str]
+    settings: Settings
+    folder: Path
+    console: Console
+
+    def model(self, name: str, adapter: Path | None = None) -> VllmEngine | OpenAIEngine:
+        return engine_of(name, self.settings.engine, adapter)
+
+    def judge(self, name: str) -> VllmEngine | OpenAIEngine:
+        return engine_of(name, self.settings.judge)
+
+    def run(self, evaluation: Evaluation, items: Sequence[Item], engines: Engines) -> dict[str, Any]:
+        """Raises as `eval.driver.evaluate` does, and for no items."""
+        if not items:
+            raise Problem("there is nothing to ask about")
+        run = EvalRun(command=tuple(self.command), settings=self.settings, engines=engines)
+        figures = evaluate(evaluation, items, run, self.folder, self.console)
+        self.say(f"{self.folder / 'metrics.json'} holds the figures; a report: synuc eval report {self.folder}")
+        return figures
+
+    def bench(self, paths: Sequence[str]) -> list[Item]:
+        """The items of benchmark files. Raises BenchError; says how many rows were refused."""
+        bench = read_bench([Path(path) for path in paths], self.settings.fields)
+        for refused in bench.refused[:5]:
+            self.say(f"refused: {refused}")
+        if len(bench.refused) > 5:
+            self.say(f"... and {len(bench.refused) - 5} more rows of {len(bench.refused) + len(bench.items)}")
+        return [item.model_dump(mode="json") for item in bench.items]
+
+    def say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def uc(job: Job, model: str, adapter: Path | None, bench: Sequence[str], prompt: Prompt, mode: Mode) -> None:
+    """The classification protocol."""
+    settings = job.settings
+    evaluation = Classification(settings.retention, prompt, mode, settings.temperature, settings.max_tokens)
+    figures = job.run(evaluation, job.bench(bench), {"model": job.model(model, adapter)})
+    for name, row in {**figures["subsets"], "overall": figures["overall"]}.items():
+        shares = "  ".join(f"{key} {100 * row[key]:.2f}" for key in ("precision", "recall", "f1", "recall_ic"))
+        job.say(f"{name:<14} n {row['n']:.0f}  {shares}")
+
+
+def response(job: Job, model: str, judge: str, bench: Sequence[str]) -> None:
+    """The response protocol, on the implicit conflicts of a benchmark."""
+    evaluation = Response(job.settings.temperature, job.settings.max_tokens)
+    job.run(evaluation, conflicts(job.bench(bench)), {"model": job.model(model), "judge": job.judge(judge)})
+
+
+def rationale(job: Job, of: Path, judge: str) -> None:
+    """Whether the reasoning of a finished `uc` run covers the gold rationale."""
+    job.run(RationaleCoverage(), answered(EvalFolder.existing(of, "uc")), {"judge": job.judge(judge)})
+
+
+def pairwise(job: Job, first: Path, second: Path, judge: str, orders: Any, human: Path | None) -> None:
+    """Whose reasoning is closer to the gold rationale, of two finished `uc` runs over the same items."""
+    items = paired(EvalFolder.existing(first, "uc"), EvalFolder.existing(second, "uc"))
+    evaluation = Pairwise(orders=orders, human=read_human(human) if human else ())
+    job.run(evaluation, items, {"judge": job.judge(judge)})
+
+
+def states(job: Job, runs: Sequence[Path], load: Load) -> None:
+    """The decision states of finished `uc` runs; their figures go into each run's metrics.json as `states`."""
+    from eval import states as decision  # loads torch
+
+    for path in runs:
+        run = EvalFolder.existing(path, "uc")
+        with run.locked():
+            made = decision.figures(decision.states(run, load), job.settings.seed)
+            run.write_metrics({**run.metrics, "states": made})
+        silhouette = "undefined" if made["silhouette"] is None else f"{made['silhouette']:.3f}"
+        job.say(f"{path}: {made['n']} states, excluded {made['excluded']}, silhouette {silhouette}")
+
+
+def verifier(job: Job, name: str, bench: Sequence[str]) -> None:
+    """A model's quality as the method's verifier."""
+    engine = job.model(name)
+    job.run(VerifierQuality(), job.bench(bench), {"generator": engine, "verifier": engine})
+
+
+def coninstruct(job: Job, model: str, judge: str | None, data: Path, task: str, guided: bool) -> None:
+    """ConInstruct's three tasks."""
+    cases = read_cases(data)
+    engines: Engines = {"model": job.model(model)}
+    if task == "detect":
+        job.run(detect.Detect(), detect.items(cases, job.settings.seed), engines)
+        return
+    if judge is None:
+        raise Problem(f"--task {task} needs a judge: give --judge")
+    engines["judge"] = job.judge(judge)
+    if task == "resolve":
+        job.run(resolve.Resolve(guided), resolve.items(cases, job.settings.seed), engines)
+    else:
+        job.run(priority.Priority(), priority.items(cases), engines)
+
+
+def coninstruct_build(job: Job, model: str, judge: str, seeds: Path, out: Path) -> None:
+    """New ConInstruct cases from seed instructions."""
+    items = [seed.model_dump(mode="json") for seed in read_seeds(seeds)]
+    job.run(builder.Builder(), items, {"model": job.model(model), "judge": job.judge(judge)})
+    job.say(f"{builder.write_cases(EvalFolder(job.folder).results(), out)} cases in {out}")
+
+
+def conflictprobe(job: Job, model: str, judge: str, data: Path, reasoning: Any, history: Any) -> None:
+    """ConflictProbe's two probes over scripted scenarios."""
+    items = read_scenarios(data)
+    evaluation = probe.Probe(read_systems(data), reasoning, history)
+    engine = job.model(model)
+    job.run(evaluation, items, {"model": engine, "judge": job.judge(judge)})
+    rows = probe.rows(items, EvalFolder(job.folder).results(), engine.model, reasoning, history)
+    probe.write_csv(job.folder / "results.csv", rows)
+    job.say(conflictprobe_tables(job.folder / "results.csv"))
+
+
+def conflictprobe_tables(results: Path) -> str:
+    """ConflictProbe's tables from any such results.csv."""
+    return summary.tables(summary.summarise(results))
+
+
+def conflictprobe_generate(job: Job, model: str, count: int, out: Path) -> None:
+    """New ConflictProbe scenarios."""
+    job.run(generate.Generator(job.settings.seed), generate.briefs(count), {"model": job.model(model)})
+    job.say(f"{generate.write_scenarios(EvalFolder(job.folder).results(), out)} scenarios in {out}")

@@ -1,0 +1,227 @@
+"""The classification protocol in a report: the paper's Table 4 with our rows, and where the errors are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from eval.bench import BenchItem
+from eval.comparison import mcnemar
+from eval.metrics import interval
+from eval.report.blocks import (
+    Block,
+    Case,
+    Cases,
+    Estimate,
+    Figure,
+    Figures,
+    Message,
+    Row,
+    Section,
+    Table,
+    Value,
+    bounds,
+    percent,
+)
+from eval.report.plots import Bar, bars, heat_map, reliability
+from eval.report.published import published
+from eval.report.runs import Run, same_but_seed
+from eval.uc import predicted_label
+from synuc.types import Label
+
+FIGURES = {"P": "precision", "R": "recall", "F1": "f1", "R(IC)": "recall_ic"}
+PAPERS_SUBSETS = ("WildChat-UC", "LMSYS-UC", "ShareGPT-UC")
+ERRORS = 10
+"""Errors of a run that are shown in full."""
+
+
+def classification(runs: Sequence[Run]) -> Section:
+    """All that runs of `synuc eval uc` show."""
+    note = (
+        "Macro precision (P), recall (R) and F1, and recall on implicit conflicts, R(IC), in percent. An answer "
+        "without a readable label counts as wrong. Rows in grey are the paper's, on its own UC-Bench: they compare "
+        "with ours only where that is the benchmark."
+    )
+    blocks: list[Block] = [_main_table(runs), _counts(runs), _bars(runs), _confusions(runs)]
+    if calibrated := [run for run in runs if run.metrics["calibration"]]:
+        blocks += [_calibration_table(calibrated), _calibration_plots(calibrated)]
+    if pairs := _pairs(runs):
+        blocks.append(pairs)
+    blocks += [_slices(run) for run in runs]
+    blocks += [cases for run in runs if (cases := _errors(run)).cases]
+    return Section("uc", "Classification", note, tuple(blocks))
+
+
+def _main_table(runs: Sequence[Run]) -> Table:
+    present = {name for run in runs for name in run.metrics["subsets"]}
+    subsets = [name for name in PAPERS_SUBSETS if name in present]
+    subsets += sorted(present - set(PAPERS_SUBSETS))
+    rows = [Row((run.name, run.model, *(_figures([run], subsets)))) for run in runs]
+    for group in same_but_seed(runs):
+        if len(group) > 1:
+            name = f"mean of {len(group)}: {', '.join(run.name for run in group)}"
+            rows.append(Row((name, group[0].model, *_figures(group, subsets))))
+    columns = ("Run", "Model", *(name for _ in (*subsets, "Overall") for name in FIGURES))
+    spans = (("", 2), *((name, len(FIGURES)) for name in (*subsets, "Overall")))
+    return Table(
+        "Classification by subset and overall (as the paper's Table 4). Intervals are 95% t-intervals over runs that "
+        "differ in their seed only; of published rows, over five runs.",
+        columns,
+        (*rows, *_published_rows(subsets)),
+        spans,
+        frozenset(range(2, len(columns))),
+    )
+
+
+def _figures(group: Sequence[Run], subsets: Sequence[str]) -> list[Value]:
+    values: list[Value] = []
+    for subset in (*subsets, None):
+        for key in FIGURES.values():
+            parts = [run.metrics["overall"] if subset is None else run.metrics["subsets"].get(subset) for run in group]
+            if None in parts:
+                values.append(None)
+                continue
+            mean, half_width = interval([100 * part[key] for part in parts])
+            values.append(Estimate(mean, half_width))
+    return values
+
+
+def _published_rows(subsets: Sequence[str]) -> list[Row]:
+    names = [f"{subset} {figure}" for subset in (*subsets, "Overall") for figure in FIGURES]
+    records = published("synuc_table4").records()
+    intervals = {record["Method"]: record for record in records if record["Statistic"] == "95% CI"}
+    rows: list[Row] = []
+    group = None
+    for record in records:
+        if record["Statistic"] != "mean":
+            continue
+        if record["Group"] != group:
+            group = record["Group"]
+            rows.append(Row((f"Paper, Table 4: {group}",), quoted=True, heading=True))
+        half_widths = intervals.get(record["Method"], {})
+        values = [_estimate(record.get(name), half_widths.get(name)) for name in names]
+        rows.append(Row((record["Method"], "", *values), quoted=True))
+    return rows
+
+
+def _estimate(mean: Value, half_width: Value) -> Value:
+    return Estimate(mean, half_width) if isinstance(mean, float) and isinstance(half_width, float) else mean
+
+
+def _counts(runs: Sequence[Run]) -> Table:
+    kinds = {"unparseable": "Unparseable", "refusal": "Refusal", "cut_off": "Cut off", "failed": "Failed"}
+    rows = []
+    for run in runs:
+        overall = run.metrics["overall"]
+        counts = [run.metrics["kinds"][kind] for kind in kinds]
+        rows.append(Row((run.name, int(overall["n"]), percent(overall["accuracy"]), *counts)))
+    caption = "Items, accuracy in percent, and answers without a readable label by kind."
+    return Table(caption, ("Run", "Items", "Accuracy", *kinds.values()), tuple(rows))
+
+
+def _bars(runs: Sequence[Run]) -> Figures:
+    figures = []
+    for key, title in (("f1", "macro F1, %"), ("recall_ic", "recall on implicit conflicts, %")):
+        rows = [Bar(run.name, run.metrics["overall"][key], tuple(run.metrics["intervals"][key])) for run in runs]
+        caption = f"Overall {title.removesuffix(', %')} with 95% bootstrap intervals over items."
+        figures.append(Figure(f"uc-{key}", caption, bars(title, rows, "ic" if key == "recall_ic" else "c0")))
+    return Figures(tuple(figures))
+
+
+def _confusions(runs: Sequence[Run]) -> Figures:
+    return Figures(
+        tuple(
+            Figure(
+                f"uc-confusion-{at}",
+                f"{run.name}: gold labels against predicted ones; items and share of the row.",
+                heat_map(f"Confusion matrix of {run.name}", run.metrics["confusion"], "gold", "predicted"),
+            )
+            for at, run in enumerate(runs, 1)
+        )
+    )
+
+
+def _calibration_table(runs: Sequence[Run]) -> Table:
+    keys = {"ece": "ECE", "mce": "MCE", "brier": "Brier", "nll": "NLL"}
+    rows = [
+        Row((run.name, run.metrics["calibration"]["n"], *(run.metrics["calibration"][key] for key in keys)))
+        for run in runs
+    ]
+    caption = "Calibration of the label's probability: expected and maximum error, Brier score (0 to 2), NLL in nats."
+    return Table(caption, ("Run", "Items", *keys.values()), tuple(rows), digits=3)
+
+
+def _calibration_plots(runs: Sequence[Run]) -> Figures:
+    figures = []
+    for at, run in enumerate(runs, 1):
+        filled = [one for one in run.metrics["calibration"]["bins"] if one["n"]]
+        bins = [(one["confidence"], one["accuracy"], one["n"]) for one in filled]
+        drawing = reliability(f"Reliability of {run.name}", bins)
+        figures.append(Figure(f"uc-reliability-{at}", f"{run.name}: confidence against accuracy.", drawing))
+    return Figures(tuple(figures))
+
+
+def _pairs(runs: Sequence[Run]) -> Table | None:
+    rows = []
+    right = [_right(run) for run in runs]
+    for (first, a), (second, b) in combinations(zip(runs, right, strict=True), 2):
+        if a.keys() != b.keys():
+            continue
+        test = mcnemar(list(a.values()), [b[id] for id in a])
+        p = f"{test['p']:.4f}" if test["p"] >= 1e-4 else "< 0.0001"
+        rows.append(Row((first.name, second.name, len(a), int(test["only_first"]), int(test["only_second"]), p)))
+    if not rows:
+        return None
+    caption = "McNemar's exact test on runs over the same items: items that only one of the two gets right."
+    return Table(caption, ("First", "Second", "Items", "Only first", "Only second", "p"), tuple(rows))
+
+
+def _right(run: Run) -> dict[str, bool]:
+    predicted = {result.id: predicted_label(result) for result in run.folder.results()}
+    return {item["id"]: predicted[item["id"]] == item["label"] for item in run.folder.items()}
+
+
+def _slices(run: Run) -> Table:
+    rows = []
+    for feature, values in run.metrics["slices"].items():
+        rows.append(Row((feature,), heading=True))
+        for value, part in values.items():
+            labels = " / ".join(str(part["labels"][label.value]) for label in Label)
+            accuracy, f1, recall = percent(part["accuracy"]), percent(part["f1"]), percent(part["recall_ic"])
+            rows.append(Row((value, part["n"], labels, accuracy, bounds(part["accuracy_interval"]), f1, recall)))
+    columns = ("Slice", "Items", "ND / ER / IC", "Accuracy", "95% interval", "F1", "R(IC)")
+    caption = f"{run.name}: figures by slice, F1 over the labels that occur in it."
+    return Table(caption, columns, tuple(rows), folded=True)
+
+
+def _errors(run: Run) -> Cases:
+    """Errors, conflicts that were taken for normal dialogue first."""
+    results = {result.id: result for result in run.folder.results()}
+    wrong: list[tuple[int, Case]] = []
+    for row in run.folder.items():
+        item, result = BenchItem.model_validate(row), results[row["id"]]
+        predicted = predicted_label(result)
+        if predicted is item.label:
+            continue
+        missed = item.label is Label.IC
+        rank = 0 if missed and predicted is Label.ND else 1 if missed else 2
+        wrong.append((rank, _case(item, predicted, result.value, f"{result.kind}: {result.reason}")))
+    wrong.sort(key=lambda error: error[0])
+    shown = tuple(case for _, case in wrong[:ERRORS])
+    caption = f"{run.name}: {len(shown)} of {len(wrong)} errors, conflicts taken for normal dialogue first."
+    return Cases(caption, shown)
+
+
+def _case(item: BenchItem, predicted: Label | None, value: Mapping[str, Any] | None, failure: str) -> Case:
+    dialogue = [Message("system", item.history.system)] if item.history.system else []
+    for turn in item.history.turns:
+        dialogue += [Message("user", turn.user), Message("assistant", turn.assistant)]
+    why = ""
+    if item.rationale:
+        sides = [("earlier", item.rationale.historical), ("new", item.rationale.new)]
+        lines = [f"{side}: {constraint}" for side, constraints in sides for constraint in constraints]
+        why = "\n".join([*lines, item.rationale.text]).strip()
+    answer = value["answer"] if value else f"(no answer: {failure})"
+    name = predicted.value if predicted else value["kind"] if value else "failed"
+    return Case(item.id, item.label.value, name, tuple(dialogue), item.follow_up, why, Message("model", answer))

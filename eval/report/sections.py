@@ -1,0 +1,174 @@
+"""The paper's other protocols in a report: response, rationale coverage and pairwise attribution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from eval.comparison import correlation
+from eval.report.blocks import Block, Figure, Figures, Row, Section, Table, Value, bounds, counted, percent, quoted
+from eval.report.plots import Point, heat_map, stacked
+from eval.report.plots import correlation as correlation_plot
+from eval.report.published import published
+from eval.report.runs import Run
+
+VERDICTS = {"win": "c2", "tie": "none", "loss": "c1"}
+ATTRIBUTION = {
+    "right, covered": "c0",
+    "right, missing": "c5",
+    "wrong, covered": "c4",
+    "wrong, missing": "c1",
+}
+"""Label correctness by whether the gold rationale is covered, each with its colour (paper, Figure 11)."""
+
+
+def response(runs: Sequence[Run], classified: Sequence[Run]) -> Section:
+    """Runs of `synuc eval response`, beside those of `synuc eval uc` of the same models."""
+    subsets = sorted({name for run in runs for name in run.metrics["subsets"]})
+    rows = []
+    for run in runs:
+        data, overall = run.metrics, run.metrics["overall"]
+        parts = [percent(data["subsets"][name]["accuracy"]) if name in data["subsets"] else None for name in subsets]
+        counts = (data["cut_off"], data["empty"], counted(data["failed"]), counted(data["judge_failed"]))
+        accuracy = percent(overall["accuracy"])
+        rows.append(Row((run.name, run.model, overall["n"], accuracy, bounds(overall["interval"]), *parts, *counts)))
+    columns = ("Run", "Model", "Judged", "Resp. Acc.", "95% interval", *subsets)
+    columns += ("Cut off", "Empty", "Failed", "Judge failed")
+    blanks = (None,) * (len(columns) - 4)
+    table = published("synuc_table1")
+    rows.append(Row((f"Paper, {table.table}, on WildChat-UC",), quoted=True, heading=True))
+    rows += [Row((one["Model"], "", None, one["Resp. Acc."], *blanks), quoted=True) for one in table.records()]
+    caption = "Share of implicit conflicts that the answer recognises, in percent, with the 95% Wilson interval."
+    blocks: list[Block] = [Table(caption, columns, tuple(rows), best=frozenset({3}))]
+    points = _both_protocols(runs, classified)
+    if len(points) >= 3:
+        blocks += _correlation(points)
+    note = (
+        "The model answers an implicit conflict without any instruction; a judge, who knows the gold rationale, says "
+        "whether the answer recognises it (section 3.2). Failures are excluded, and counted."
+    )
+    return Section("response", "Response", note, tuple(blocks))
+
+
+def _both_protocols(answered: Sequence[Run], classified: Sequence[Run]) -> list[Point]:
+    """Recall on implicit conflicts and response accuracy of each model with both, as means over its runs."""
+    points = []
+    for model in dict.fromkeys(run.model for run in answered):
+        recalls = [run.metrics["overall"]["recall_ic"] for run in classified if run.model == model]
+        accuracies = [run.metrics["overall"]["accuracy"] for run in answered if run.model == model]
+        accuracies = [accuracy for accuracy in accuracies if accuracy is not None]
+        if recalls and accuracies:
+            points.append(Point(model, fmean(recalls), fmean(accuracies)))
+    return points
+
+
+def _correlation(points: Sequence[Point]) -> list[Block]:
+    table = published("synuc_table1")
+    papers = [
+        Point(str(one["Model"]), float(one["R(IC)"] or 0) / 100, float(one["Resp. Acc."] or 0) / 100)
+        for one in table.records()
+    ]
+    figures = correlation([point.x for point in points], [point.y for point in points])
+    label = "Response accuracy against recall on implicit conflicts"
+    drawing = correlation_plot(label, points, papers, "recall on implicit conflicts, %", "response accuracy, %")
+    caption = f"{label}; grey: the paper's 16 models. The line is the linear fit of ours."
+    paper = published("synuc_figure9")
+    pearson, spearman, linear = paper.rows
+    rows = (
+        Row(("ours", len(points), *(figures[key] for key in _CORRELATION))),
+        Row((f"Paper, {paper.table}", len(papers), *pearson[1:], *spearman[1:], linear[1]), quoted=True),
+    )
+    columns = ("", "Models", *_CORRELATION.values())
+    return [
+        Figures((Figure("correlation", caption, drawing),)),
+        Table("Correlation of the two protocols over models.", columns, rows, digits=4),
+    ]
+
+
+_CORRELATION = {
+    "pearson_r": "Pearson r",
+    "pearson_p": "p",
+    "spearman_rho": "Spearman ρ",
+    "spearman_p": "p",
+    "r_squared": "R²",
+}
+
+
+def rationale(runs: Sequence[Run]) -> Section:
+    """Runs of `synuc eval rationale` (paper, Figures 10 and 11)."""
+    rows, maps, bars = [], [], {}
+    for at, run in enumerate(runs, 1):
+        overall = run.metrics["overall"]
+        parts = overall["by_coverage"]
+        shares = [percent(parts[name]["accuracy"]) for name in ("complete", "partial", "none", "covered")]
+        counts = [parts[name]["n"] for name in ("complete", "partial", "none")]
+        failed = (counted(run.metrics["failed"]), counted(run.metrics["judge_failed"]))
+        rows.append(Row((run.name, overall["n"], *counts, *shares, *failed)))
+        drawing = heat_map(f"Rationale coverage of {run.name}", overall["joint"], "coverage", "predicted", of_all=True)
+        maps.append(Figure(f"rationale-{at}", f"{run.name}: coverage against label; items and share of all.", drawing))
+        covered, missing = parts["covered"], parts["none"]
+        values = (covered["correct"], missing["correct"])
+        values += (covered["n"] - covered["correct"], missing["n"] - missing["correct"])
+        bars[run.name] = dict(zip(ATTRIBUTION, values, strict=True))
+    columns = ("Run", "Judged", "Complete", "Partial", "None", *_ACCURACIES, "Failed", "Judge failed")
+    spans = (("", 2), ("Coverage, items", 3), ("R(IC) where coverage is", 4), ("", 2))
+    plot = stacked("implicit conflicts, %", bars, ATTRIBUTION)
+    note = "Whether a model's reasoning covers the gold rationale of an implicit conflict, as a judge sees it."
+    blocks = (
+        Table("Rationale coverage.", columns, tuple(rows), spans),
+        Figures(tuple(maps)),
+        Figures((Figure("rationale-bars", "The label, and whether the gold rationale is covered.", plot),)),
+    )
+    return Section("rationale", "Rationale coverage", note, blocks)
+
+
+_ACCURACIES = ("complete", "partial", "none", "complete or partial")
+
+
+def pairwise(runs: Sequence[Run]) -> Section:
+    """Runs of `synuc eval pairwise` (paper, Figures 4, 12 and 13)."""
+    bars: dict[str, dict[str, float]] = {}
+    rows: list[Row] = []
+    people: list[Row] = []
+    for run in runs:
+        data = run.metrics
+        inconsistent = percent(data["inconsistent"]["share"]) if data["inconsistent"] else None
+        failed = (counted(data["failed"]), counted(data["judge_failed"]))
+        tail = (inconsistent, percent(data["position"]["share"]), *failed)
+        for name, part in {"Overall": data["overall"], **data["subsets"]}.items():
+            if part["n"]:
+                bars[f"{run.name}, {name}"] = {verdict: part[verdict] for verdict in VERDICTS}
+            ends = tail if name == "Overall" else (None,) * len(tail)
+            rows.append(Row((run.name, name, part["n"], *_verdicts(part), *ends)))
+        if data["human"]:
+            people += _people(run.name, data["human"])
+    columns: tuple[str, ...] = ("Run", "Subset", "Judged", "Win", "Tie", "Loss")
+    more = ("Orders disagree", "Won by first shown", "Failed", "Judge failed")
+    caption = "Verdicts on the first model against the second, in percent."
+    blocks: list[Block] = [Table(caption, columns + more, tuple(rows))]
+    if bars:
+        drawing = stacked("implicit conflicts, %", bars, VERDICTS)
+        blocks.append(Figures((Figure("pairwise", "Wins, ties and losses of the first model.", drawing),)))
+    if people:
+        agreed = ("Evaluators, raw", "Evaluators, κ", "Judge and people, raw", "Judge and people, κ")
+        caption = "People's final verdicts in percent; agreement of the evaluators, and of the judge with people."
+        blocks.append(Table(caption, columns + agreed, tuple(people)))
+    blocks += [quoted(published("synuc_figure4")), quoted(published("synuc_agreement"))]
+    note = "Which of two models names the constraints that clash better, measured by the gold rationale (Appendix D)."
+    return Section("pairwise", "Pairwise attribution", note, tuple(blocks))
+
+
+def _people(run: str, human: Mapping[str, Any]) -> list[Row]:
+    rows = []
+    for name, part in {"Overall": human["overall"], **human["subsets"]}.items():
+        agreed: list[Value] = []
+        for pair in ("evaluators", "judge"):
+            figures = part[pair] or {"raw": None, "kappa": None}
+            agreed += [percent(figures["raw"]), figures["kappa"]]
+        rows.append(Row((run, name, part["verdicts"]["n"], *_verdicts(part["verdicts"]), *agreed)))
+    return rows
+
+
+def _verdicts(part: Mapping[str, Any]) -> list[Value]:
+    return [percent(part["shares"][verdict]) if part["shares"] else None for verdict in VERDICTS]

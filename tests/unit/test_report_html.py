@@ -1,0 +1,289 @@
+"""The report of evaluations, made of run folders of every protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from eval.folder import EvalFolder
+from eval.protocol import Result
+from eval.report.blocks import Cases, Estimate, Figures, Listing, Section, Table
+from eval.report.html import ReportError, build, contents_of
+from eval.report.runs import read
+from synuc.types import Label
+from tests.report_runs import (
+    ITEMS,
+    SUBSETS,
+    conflictprobe,
+    everything,
+    response,
+    uc,
+    with_states,
+    write,
+)
+
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+def contents(folders: Sequence[EvalFolder]) -> dict[str, Section]:
+    return {section.id: section for section in contents_of(read(folders))}
+
+
+def tables(section: Section) -> list[Table]:
+    return [block for block in section.blocks if isinstance(block, Table)]
+
+
+def figures(section: Section) -> list[str]:
+    return [figure.name for block in section.blocks if isinstance(block, Figures) for figure in block.figures]
+
+
+class Tags(HTMLParser):
+    """Checks that tags close in order, and collects their names and what they load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.loaded += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, self.getpos()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[EvalFolder]:
+    """Runs of every protocol."""
+    return everything(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def page(folders: list[EvalFolder], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of one report with everything."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    build(folders, path)
+    return path
+
+
+def test_the_page_is_well_formed_and_loads_nothing(page: Path) -> None:
+    text = page.read_text("utf-8")
+    tags = Tags()
+    tags.feed(text)
+    tags.close()
+    assert tags.open == []
+    assert all(link.startswith("#") for link in tags.loaded)
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_dialogues_are_text_and_not_markup(page: Path) -> None:
+    text = page.read_text("utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert "script" not in tags.seen
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in text
+    assert "适合孩子的周末旅行" in text
+    markdown = page.with_suffix(".md").read_text("utf-8")
+    # The attack holds a fence of four; ours are longer, and it never stands outside of one.
+    assert "`````text\n" in markdown
+    outside = re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", markdown)
+    assert "<script>" not in outside
+
+
+def test_markdown_holds_the_same_tables_and_its_pictures(page: Path) -> None:
+    markdown = page.with_suffix(".md").read_text("utf-8")
+    pictures = re.findall(r"\]\((report-figures/[^)]+\.svg)\)", markdown)
+    assert len(pictures) == len(set(pictures)) == page.read_text("utf-8").count("<svg ")
+    for picture in pictures:
+        assert ElementTree.parse(page.parent / picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    widths: dict[str, set[int]] = {}
+    caption = ""
+    for line in markdown.splitlines():
+        caption = line if line.startswith("*") else caption
+        if line.startswith("|"):
+            widths.setdefault(caption, set()).add(len(re.findall(r"(?<!\\)\|", line)))
+    assert len(widths) >= 20
+    assert all(len(columns) == 1 for columns in widths.values()), widths
+
+
+def test_every_protocol_has_its_section_and_no_other(folders: list[EvalFolder], tmp_path: Path) -> None:
+    found = contents(folders)
+    related = ["coninstruct-detect", "coninstruct-resolve", "coninstruct-priority", "conflictprobe"]
+    assert list(found) == ["runs", "uc", "response", "states", "rationale", "pairwise", "verifier", *related]
+    assert list(contents([conflictprobe(tmp_path / "alone")])) == ["runs", "conflictprobe"]
+
+
+def test_the_header_says_what_was_done_and_at_which_cost(tmp_path: Path) -> None:
+    what, cost = tables(section := contents([response(tmp_path / "run", 3, adapter="runs/sft")])["runs"])
+    described = ("run", "response", "tiny-4b + sft", "a-judge", 12, "ShareGPT-UC, WildChat-UC, LMSYS-UC")
+    assert what.rows[0].cells == (*described, "2027-01-15 08:00")
+    assert cost.rows[0].cells == ("run", 12, 0, 12 * 1200, 12 * 800, 12 * 90, pytest.approx(0.12), "0m02s")
+    listing = section.blocks[2]
+    assert isinstance(listing, Listing)
+    assert listing.lines == ("# run\nsynuc eval response --model models/tiny-4b --run runs/run --set 'seed: 1'",)
+
+
+def test_table_4_has_our_rows_their_mean_and_the_papers(tmp_path: Path) -> None:
+    runs = [uc(tmp_path / "one", seed=1), uc(tmp_path / "two", wrong=(2, 3), seed=2), uc(tmp_path / "other", model="m")]
+    table = tables(contents(runs)["uc"])[0]
+    rows = {row.cells[0]: row for row in table.rows}
+    assert table.columns[:6] == ("Run", "Model", "P", "R", "F1", "R(IC)")
+    assert [name for name, _ in table.spans] == ["", *SUBSETS, "Overall"]
+    # 12 conflicts, all found, against two missed: 100 and 83.33; t(0.975, 1) = 12.7062 times 8.33.
+    assert rows["one"].cells[-1] == Estimate(100, None)
+    mean = rows["mean of 2: one, two"].cells[-1]
+    assert isinstance(mean, Estimate)
+    assert mean.mean == pytest.approx((100 + 100 * 10 / 12) / 2)
+    assert mean.half_width == pytest.approx(12.7062 * 100 / 12, rel=1e-4)
+    assert sum(str(name).startswith("mean of") for name in rows) == 1
+    paper = rows["SynUC (DR-GRPO†)"]
+    assert paper.quoted
+    assert paper.cells[-2:] == (Estimate(81.01, 0.59), Estimate(84.09, 1.07))
+    assert rows["Claude Opus 4.8"].cells[-1] == 43.31
+    best = [row.cells[0] for row, cells in table.printed() if not row.heading and cells[-1].best]
+    assert best == ["one", "other"]
+
+
+def test_failures_and_unreadable_answers_are_counted(tmp_path: Path) -> None:
+    counts = tables(contents([uc(tmp_path / "run")])["uc"])[1]
+    assert counts.columns == ("Run", "Items", "Accuracy", "Unparseable", "Refusal", "Cut off", "Failed")
+    assert counts.rows[0].cells == ("run", 24, pytest.approx(100 * 22 / 24), 1, 0, 0, 1)
+
+
+def test_errors_begin_with_conflicts_taken_for_normal_dialogue(tmp_path: Path) -> None:
+    section = contents([uc(tmp_path / "run", wrong=(0, 14, 3))])["uc"]
+    cases = section.blocks[-1]
+    assert isinstance(cases, Cases)
+    assert [(case.id, case.gold, case.predicted) for case in cases.cases] == [
+        ("item-03", "IC", "ND"),
+        ("item-14", "IC", "ND"),
+        ("item-00", "ND", "IC"),
+        ("item-05", "ER", "unparseable"),
+        ("item-09", "ER", "failed"),
+    ]
+    assert "5 of 5 errors" in cases.caption
+    missed = cases.cases[0]
+    assert [message.speaker for message in missed.dialogue] == ["user", "assistant"] * 2
+    assert [message.long for message in missed.dialogue] == [False, True, False, False]
+    assert missed.rationale.startswith("earlier: implicit audience: 儿童也能参加\nnew: ")
+    assert cases.cases[-1].answer.text == "(no answer: engine: gone)"
+
+
+def test_runs_over_the_same_items_are_compared(tmp_path: Path) -> None:
+    other = write(
+        tmp_path / "elsewhere",
+        "uc",
+        ITEMS[:4],
+        [Result(id=item["id"], kind="engine", reason="gone") for item in ITEMS[:4]],
+        uc(tmp_path / "figures").metrics,
+    )
+    runs = [uc(tmp_path / "one"), uc(tmp_path / "two", wrong=(2, 3, 6)), other]
+    pairs = [table for table in tables(contents(runs)["uc"]) if table.caption.startswith("McNemar")]
+    # Three items that only the first gets right: p = 2 * (1/2)^3.
+    assert [row.cells for row in pairs[0].rows] == [("one", "two", 24, 3, 0, "0.2500")]
+
+
+def test_calibration_only_where_there_are_probabilities(tmp_path: Path) -> None:
+    plain, sure = uc(tmp_path / "plain"), uc(tmp_path / "sure", probabilities=True)
+    assert not any("reliability" in name for name in figures(contents([plain])["uc"]))
+    section = contents([plain, sure])["uc"]
+    assert [name for name in figures(section) if "reliability" in name] == ["uc-reliability-1"]
+    table = next(table for table in tables(section) if table.caption.startswith("Calibration"))
+    # 22 of 23 known answers, each with a confidence of 0.8: the unreadable one counts by its probabilities.
+    assert table.rows[0].cells[:3] == ("sure", 23, pytest.approx(0.2))
+
+
+def test_a_correlation_needs_three_models(folders: list[EvalFolder], tmp_path: Path) -> None:
+    found = contents(folders)["response"]
+    assert "correlation" in figures(found)
+    ours, paper = tables(found)[1].rows
+    assert ours.cells[:2] == ("ours", 3)
+    assert paper.cells == ("Paper, Figure 9 (numbers given in section 3.2)", 16, 0.7223, 0.0016, 0.6696, 0.0045, 0.5217)
+    two = [
+        uc(tmp_path / "a", model="a"),
+        response(tmp_path / "b", 1, model="a"),
+        response(tmp_path / "c", 1, model="c"),
+    ]
+    assert figures(contents(two)["response"]) == []
+
+
+def test_the_response_table(tmp_path: Path) -> None:
+    table = tables(contents([response(tmp_path / "run", 3)])["response"])[0]
+    assert table.rows[0].cells[:4] == ("run", "tiny-4b", 12, 25.0)
+    assert table.rows[0].cells[-4:] == (1, 0, 0, 0)
+    assert ("Kimi K2.6", 31.67) in [(row.cells[0], row.cells[3]) for row in table.rows if not row.heading]
+
+
+def test_judged_protocols(folders: list[EvalFolder]) -> None:
+    found = contents(folders)
+    coverage = tables(found["rationale"])[0].rows[0].cells
+    # Every third answer is complete, partial, none; every second predicts IC.
+    assert coverage[:6] == ("coverage", 12, 4, 4, 4, 50.0)
+    pairs, people = tables(found["pairwise"])[:2]
+    assert pairs.rows[0].cells[:7] == ("pairs", "Overall", 12, 50.0, 25.0, 25.0, 25.0)
+    assert people.rows[0].cells[:6] == ("pairs", "Overall", 4, 50.0, 25.0, 25.0)
+    assert people.rows[1].cells[1:3] == ("WildChat-UC", 4)
+    # The evaluators never agree.
+    assert people.rows[0].cells[6] == 0.0
+    acceptance = next(table for table in tables(found["verifier"]) if table.caption.startswith("Acceptance"))
+    assert [row.cells[1:5] for row in acceptance.rows] == [
+        ("ND", 6, 6, 100.0),
+        ("ER", 0, 6, 0.0),
+        ("IC", 0, 12, 0.0),
+    ]
+    assert figures(found["verifier"]) == ["verifier-roc"]
+
+
+def test_states_stand_beside_the_papers(tmp_path: Path) -> None:
+    section = contents([with_states(uc(tmp_path / "run"))])["states"]
+    assert figures(section) == ["states-1"]
+    table = tables(section)[0]
+    assert table.rows[0].cells == ("run", "tiny-4b", 24, "1 (failed 1)", 0.25, "PCA")
+    assert [row.cells[4] for row in table.rows[2:]] == [-0.024, 0.293, 0.313]
+
+
+def test_related_work(folders: list[EvalFolder]) -> None:
+    found = contents(folders)
+    detection = tables(found["coninstruct-detect"])[0]
+    assert detection.rows[0].cells[:4] == ("detect", "tiny-4b", 100.0, None)
+    assert ("DeepSeek-R1", 91.5) in [(row.cells[0], row.cells[11]) for row in detection.rows if not row.heading]
+    behaviour = {row.cells[2]: row.cells for row in tables(found["coninstruct-resolve"])[0].rows}
+    assert behaviour["none"][3:6] == (1, 100.0, 0.0)
+    assert behaviour["1-2"][3:6] == (1, 0.0, 100.0)
+    followed = tables(found["coninstruct-priority"])[1]
+    assert followed.rows[0].cells == ("priority", "new later", "all", 1, 0.0, 100.0, 0.0, 0.0)
+    probed, joint = tables(found["conflictprobe"])[:2]
+    assert probed.rows[0].cells[2:9] == ("drop", "ori", 4, 50.0, 50.0, 25.0, 100.0)
+    assert probed.rows[0].cells[-1] == "2 (unparseable 2)"
+    assert joint.rows[0].cells == ("probe", 1, 1, 1, 1)
+
+
+def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    runs = read([uc(tmp_path / "a" / "run"), uc(tmp_path / "b" / "run"), uc(tmp_path / "c")])
+    assert [run.name for run in runs] == ["a/run", "b/run", "c"]
+
+
+def test_what_cannot_be_reported(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="no runs to report on"):
+        build([], tmp_path / "report.html")
+    run = uc(tmp_path / "run")
+    with pytest.raises(ReportError, match=r"report\.pdf is no HTML file"):
+        build([run], tmp_path / "report.pdf")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match="can't write the report to"):
+        build([run], tmp_path / "file" / "report.html")
+
+
+def test_labels_have_a_mark_of_their_own() -> None:
+    style = (Path(__file__).parents[2] / "eval/report/style.css").read_text("utf-8")
+    assert all(f".plot .{label.value.lower()} {{" in style for label in Label)
