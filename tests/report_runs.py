@@ -71,12 +71,14 @@ def write(
     seed: int = 0,
     model: str = "models/tiny-4b",
     adapter: str | None = None,
+    roles: tuple[str, ...] = ("model", "judge"),
     **settings: Any,
 ) -> EvalFolder:
     """The folder of a finished evaluation, file by file."""
     path.mkdir(parents=True)
     engine = {"kind": "vllm", "model": model, "adapter": adapter}
-    engines = {"model": engine, "judge": {"kind": "openai", "model": "a-judge", "base_url": "http://localhost"}}
+    judge = {"kind": "openai", "model": "a-judge", "base_url": "http://localhost"}
+    engines = {role: judge if role == "judge" else engine for role in roles}
     method = {"protocol": protocol, "engines": engines, "seed": seed, **settings}
     command = ["synuc", "eval", protocol, "--model", model, "--run", f"runs/{path.name}", "--set", "seed: 1"]
     call = {"started": 1.8e9, "seconds": 2.5, "prompt_tokens": 1200, "cached_tokens": 800, "completion_tokens": 90}
@@ -206,9 +208,9 @@ def judged(root: Path) -> list[EvalFolder]:
     )
     offers = [{"offers": verifier_offers(item["label"])} for item in ITEMS]
     return [
-        evaluated(root / "coverage", RationaleCoverage(), "rationale", CONFLICTS, coverage),
-        evaluated(root / "pairs", Pairwise(human=human), "pairwise", CONFLICTS, compared),
-        evaluated(root / "verify", VerifierQuality(), "verifier", ITEMS, offers),
+        evaluated(root / "coverage", RationaleCoverage(), "rationale", CONFLICTS, coverage, roles=("judge",)),
+        evaluated(root / "pairs", Pairwise(human=human), "pairwise", CONFLICTS, compared, roles=("judge",)),
+        evaluated(root / "verify", VerifierQuality(), "verifier", ITEMS, offers, roles=("generator", "verifier")),
     ]
 
 

@@ -32,9 +32,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell as it is printed."""
+    """A cell as it is printed. `spread` is half the width of an estimate's interval, or empty."""
 
     text: str
+    spread: str
     best: bool
 
 
@@ -52,6 +53,11 @@ class Table:
     folded: bool = False
     digits: int = 2
     kind = "table"
+
+    def titles(self) -> list[str]:
+        """The columns' titles, each with the one that spans it."""
+        over = [span for span, width in self.spans for _ in range(width)] or [""] * len(self.columns)
+        return [f"{span} {name}".strip() for span, name in zip(over, self.columns, strict=True)]
 
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers."""
@@ -71,7 +77,9 @@ class Table:
         value = row.cells[at]
         mean = _mean(value)
         best = mean is not None and top is not None and round(mean, self.digits) == top
-        return Cell(_text(value, self.digits, row.quoted), best)
+        half_width = value.half_width if isinstance(value, Estimate) else None
+        spread = "" if half_width is None else f"± {half_width:.{self.digits}f}"
+        return Cell(_text(value, self.digits, row.quoted), spread, best)
 
 
 @dataclass(frozen=True)
@@ -158,10 +166,11 @@ def counted(kinds: Mapping[str, int]) -> Value:
     return f"{total} ({', '.join(f'{kind} {n}' for kind, n in kinds.items())})" if total else 0
 
 
-def quoted(table: Published, digits: int = 2) -> Table:
+def quoted(table: Published, digits: int = 2, folded: bool = False) -> Table:
     """A published table as it was printed."""
+    caption = f"Published: {table.title}. {table.table} of {table.source}."
     rows = tuple(Row(row, quoted=True) for row in table.rows)
-    return Table(f"Published: {table.title}. {table.table} of {table.source}.", table.columns, rows, digits=digits)
+    return Table(caption, table.columns, rows, digits=digits, folded=folded)
 
 
 def _mean(value: Value) -> float | None:
@@ -175,8 +184,7 @@ def _text(value: Value, digits: int, exact: bool) -> str:
     if value is None:
         return "–"
     if isinstance(value, Estimate):
-        half_width = "" if value.half_width is None else f" ± {value.half_width:.{digits}f}"
-        return f"{value.mean:.{digits}f}{half_width}"
+        return f"{value.mean:.{digits}f}"
     if not isinstance(value, float):
         return value if isinstance(value, str) else f"{value:,}"
     fixed = f"{value:.{digits}f}"

@@ -23,6 +23,7 @@ from eval.report.blocks import (
     Value,
     bounds,
     percent,
+    quoted,
 )
 from eval.report.plots import Bar, bars, heat_map, reliability
 from eval.report.published import published
@@ -32,6 +33,9 @@ from synuc.types import Label
 
 FIGURES = {"P": "precision", "R": "recall", "F1": "f1", "R(IC)": "recall_ic"}
 PAPERS_SUBSETS = ("WildChat-UC", "LMSYS-UC", "ShareGPT-UC")
+COMPARISONS = ("synuc_figure5", "synuc_table5", "synuc_table6", "synuc_table7")
+"""What the paper compares by classification besides Table 4: ablations, retention, retrieval and generator models."""
+
 ERRORS = 10
 """Errors of a run that are shown in full."""
 
@@ -48,6 +52,7 @@ def classification(runs: Sequence[Run]) -> Section:
         blocks += [_calibration_table(calibrated), _calibration_plots(calibrated)]
     if pairs := _pairs(runs):
         blocks.append(pairs)
+    blocks += [quoted(published(name), folded=True) for name in COMPARISONS]
     blocks += [_slices(run) for run in runs]
     blocks += [cases for run in runs if (cases := _errors(run)).cases]
     return Section("uc", "Classification", note, tuple(blocks))

@@ -15,10 +15,10 @@ from markupsafe import Markup
 
 from eval.folder import EvalFolder
 from eval.report import inside, related, sections
-from eval.report.blocks import Block, Figures, Listing, Row, Section, Table, Value
+from eval.report.blocks import Block, Figure, Figures, Listing, Row, Section, Table, Value
 from eval.report.classification import classification
-from eval.report.runs import Run, engine_name, read
-from eval.report.svg import STYLE
+from eval.report.runs import Run, read
+from eval.report.svg import STYLE, Drawing
 from synuc.folder import write_whole
 from synuc.problem import Problem
 from synuc.progress import duration
@@ -91,11 +91,10 @@ def overview(runs: Sequence[Run]) -> Section:
     described, used = [], []
     for run in runs:
         calls = list(run.folder.calls())
-        engines = run.method["engines"]
-        judge = engine_name({"model": engines["judge"]}) if "judge" in engines else None
         items = run.folder.items()
         subsets = ", ".join(dict.fromkeys(item["subset"] for item in items if "subset" in item))
-        described.append(Row((run.name, run.protocol, run.model, judge, len(items), subsets or None, _begun(calls))))
+        asked = (len(items), subsets or None, _begun(calls))
+        described.append(Row((run.name, run.protocol, run.model, run.judge, *asked)))
         used.append(Row((run.name, *_usage(calls))))
     columns = ("Run", "Protocol", "Model", "Judge", "Items", "Subsets", "Begun (UTC)")
     costs = ("Run", "Calls", "Errors", "Prompt tokens", "Cached", "Completion tokens", "Cost", "First to last call")
@@ -124,7 +123,7 @@ def _usage(calls: Sequence[Mapping[str, Any]]) -> list[Value]:
     return [len(calls), errors, *tokens, float(cost) or None, span]
 
 
-def _figures(blocks: Sequence[Block]) -> list[Any]:
+def _figures(blocks: Sequence[Block]) -> list[Figure]:
     return [figure for block in blocks if isinstance(block, Figures) for figure in block.figures]
 
 
@@ -138,8 +137,12 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"drawn": lambda drawing: Markup(drawing.inline()), "md": _plain, "fenced": _fenced}
+    environment.filters |= {"drawn": _drawn, "md": _plain, "fenced": _fenced}
     return environment
+
+
+def _drawn(drawing: Drawing) -> Markup:
+    return Markup(drawing.inline())
 
 
 def _plain(text: str) -> str:

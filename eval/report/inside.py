@@ -48,10 +48,10 @@ def verifier(runs: Sequence[Run]) -> Section:
         rows.append(_thresholds(run))
         if points := run.metrics["roc"] and run.metrics["roc"]["points"]:
             curves[run.name] = [(0.0, 0.0), *((point["fpr"], point["tpr"]) for point in points), (1.0, 1.0)]
-    columns = ("Run", "Verifier", "Items", "τ", "AUC", "Best τ", "TPR there", "FPR there", "τ for 95% precision")
-    columns += ("Calls per item", "Failed items", "Failed offers")
-    caption = "Thresholds: the τ with the largest TPR - FPR, and the least with a precision of 95%. Rates in percent."
-    blocks: list[Block] = [Table(caption, columns, tuple(rows)), _acceptance(runs), _stages(runs)]
+    columns = ("Run", "Verifier", "Items", "τ", "AUC", "Best τ", "Its TPR", "Its FPR", "Precise τ")
+    counts = ("Calls per item", "Failed items", "Failed offers")
+    caption = "Best τ: with the largest TPR - FPR; precise τ: the least with a precision of 95%. Rates in percent."
+    blocks: list[Block] = [Table(caption, columns + counts, tuple(rows)), _acceptance(runs), _stages(runs)]
     if curves:
         caption = "Right offers accepted against wrong offers accepted, as τ falls; a stage's rejection is final."
         blocks.insert(1, Figures((Figure("verifier-roc", caption, roc("ROC of verifiers", curves)),)))

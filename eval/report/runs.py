@@ -16,10 +16,15 @@ from eval.folder import EvalFolder
 
 @dataclass(frozen=True)
 class Run:
-    """A finished evaluation. `name` is its folder's; `model` the evaluated model's, with its adapter if it has one."""
+    """A finished evaluation. `name` is its folder's.
+
+    `model` is the evaluated model, or the one in the place of the method's verifier, with its adapter if it has one;
+    None where a judge looked at what other runs have asked.
+    """
 
     name: str
-    model: str
+    model: str | None
+    judge: str | None
     folder: EvalFolder
     method: Mapping[str, Any]
     metrics: Mapping[str, Any]
@@ -42,13 +47,14 @@ def read(folders: Sequence[EvalFolder]) -> list[Run]:
     for folder in folders:
         path, method = folder.path, folder.method
         name = path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}"
-        runs.append(Run(name, engine_name(method["engines"]), folder, method, folder.metrics))
+        engines = method["engines"]
+        models = [engine_name(engines[role]) if role in engines else None for role in ("model", "verifier", "judge")]
+        runs.append(Run(name, models[0] or models[1], models[2], folder, method, folder.metrics))
     return runs
 
 
-def engine_name(engines: Mapping[str, Mapping[str, Any]]) -> str:
-    """The evaluated model, or the model in the place of the method's verifier."""
-    engine = engines.get("model") or engines.get("verifier") or next(iter(engines.values()))
+def engine_name(engine: Mapping[str, Any]) -> str:
+    """An engine's model, and its adapter if it has one, without the folders they are in."""
     name = Path(engine["model"]).name
     return f"{name} + {Path(engine['adapter']).name}" if engine.get("adapter") else name
 

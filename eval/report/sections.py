@@ -15,7 +15,7 @@ from eval.report.runs import Run
 
 VERDICTS = {"win": "c2", "tie": "none", "loss": "c1"}
 ATTRIBUTION = {
-    "right, covered": "c0",
+    "right, covered": "c2",
     "right, missing": "c5",
     "wrong, covered": "c4",
     "wrong, missing": "c1",
@@ -54,7 +54,7 @@ def response(runs: Sequence[Run], classified: Sequence[Run]) -> Section:
 def _both_protocols(answered: Sequence[Run], classified: Sequence[Run]) -> list[Point]:
     """Recall on implicit conflicts and response accuracy of each model with both, as means over its runs."""
     points = []
-    for model in dict.fromkeys(run.model for run in answered):
+    for model in dict.fromkeys(run.model for run in answered if run.model):
         recalls = [run.metrics["overall"]["recall_ic"] for run in classified if run.model == model]
         accuracies = [run.metrics["overall"]["accuracy"] for run in answered if run.model == model]
         accuracies = [accuracy for accuracy in accuracies if accuracy is not None]
@@ -108,9 +108,9 @@ def rationale(runs: Sequence[Run]) -> Section:
         drawing = heat_map(f"Rationale coverage of {run.name}", overall["joint"], "coverage", "predicted", of_all=True)
         maps.append(Figure(f"rationale-{at}", f"{run.name}: coverage against label; items and share of all.", drawing))
         covered, missing = parts["covered"], parts["none"]
-        values = (covered["correct"], missing["correct"])
-        values += (covered["n"] - covered["correct"], missing["n"] - missing["correct"])
-        bars[run.name] = dict(zip(ATTRIBUTION, values, strict=True))
+        right = (covered["correct"], missing["correct"])
+        wrong = (covered["n"] - covered["correct"], missing["n"] - missing["correct"])
+        bars[run.name] = dict(zip(ATTRIBUTION, (*right, *wrong), strict=True))
     columns = ("Run", "Judged", "Complete", "Partial", "None", *_ACCURACIES, "Failed", "Judge failed")
     spans = (("", 2), ("Coverage, items", 3), ("R(IC) where coverage is", 4), ("", 2))
     plot = stacked("implicit conflicts, %", bars, ATTRIBUTION)

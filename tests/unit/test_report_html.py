@@ -12,8 +12,9 @@ import pytest
 
 from eval.folder import EvalFolder
 from eval.protocol import Result
-from eval.report.blocks import Cases, Estimate, Figures, Listing, Section, Table
+from eval.report.blocks import Cases, Estimate, Figures, Listing, Section, Table, quoted
 from eval.report.html import ReportError, build, contents_of
+from eval.report.published import published
 from eval.report.runs import read
 from synuc.types import Label
 from tests.report_runs import (
@@ -127,7 +128,10 @@ def test_the_header_says_what_was_done_and_at_which_cost(tmp_path: Path) -> None
     what, cost = tables(section := contents([response(tmp_path / "run", 3, adapter="runs/sft")])["runs"])
     described = ("run", "response", "tiny-4b + sft", "a-judge", 12, "ShareGPT-UC, WildChat-UC, LMSYS-UC")
     assert what.rows[0].cells == (*described, "2027-01-15 08:00")
-    assert cost.rows[0].cells == ("run", 12, 0, 12 * 1200, 12 * 800, 12 * 90, pytest.approx(0.12), "0m02s")
+    *counts, money, time = cost.rows[0].cells
+    assert counts == ["run", 12, 0, 12 * 1200, 12 * 800, 12 * 90]
+    assert money == pytest.approx(0.12)
+    assert time == "0m02s"
     listing = section.blocks[2]
     assert isinstance(listing, Listing)
     assert listing.lines == ("# run\nsynuc eval response --model models/tiny-4b --run runs/run --set 'seed: 1'",)
@@ -150,14 +154,37 @@ def test_table_4_has_our_rows_their_mean_and_the_papers(tmp_path: Path) -> None:
     assert paper.quoted
     assert paper.cells[-2:] == (Estimate(81.01, 0.59), Estimate(84.09, 1.07))
     assert rows["Claude Opus 4.8"].cells[-1] == 43.31
+    assert table.titles()[-4:] == ["Overall P", "Overall R", "Overall F1", "Overall R(IC)"]
+    printed = {row.cells[0]: cells[-1] for row, cells in table.printed()}
+    assert (printed["SynUC (SFT)"].text, printed["SynUC (SFT)"].spread) == ("82.20", "± 2.25")
     best = [row.cells[0] for row, cells in table.printed() if not row.heading and cells[-1].best]
     assert best == ["one", "other"]
+
+
+def test_the_papers_other_comparisons_are_at_hand(tmp_path: Path) -> None:
+    found = tables(contents([uc(tmp_path / "run")])["uc"])
+    papers = [table for table in found if table.caption.startswith("Published")]
+    for name, table in zip(("Figure 5", "Table 5", "Table 6", "Table 7"), papers, strict=True):
+        assert f" {name} " in table.caption
+        assert table.folded
+        assert all(row.quoted for row in table.rows)
+
+
+def test_published_figures_are_printed_with_all_their_digits() -> None:
+    table = quoted(published("synuc_agreement"))
+    printed = {(row.cells[0], row.cells[1]): cells[2].text for row, cells in table.printed()}
+    assert printed["WildChat-UC labels", "Cohen's kappa"] == "0.8696"
+    assert printed["ShareGPT-UC review", "three-way exact, %"] == "87.50"
+    assert printed["UC-Data labels, reviewer 1", "match, %"] == "93"
+    assert table.numeric() == [False, False, True]
 
 
 def test_failures_and_unreadable_answers_are_counted(tmp_path: Path) -> None:
     counts = tables(contents([uc(tmp_path / "run")])["uc"])[1]
     assert counts.columns == ("Run", "Items", "Accuracy", "Unparseable", "Refusal", "Cut off", "Failed")
-    assert counts.rows[0].cells == ("run", 24, pytest.approx(100 * 22 / 24), 1, 0, 0, 1)
+    name, items, accuracy, *kinds = counts.rows[0].cells
+    assert (name, items, kinds) == ("run", 24, [1, 0, 0, 1])
+    assert accuracy == pytest.approx(100 * 22 / 24)
 
 
 def test_errors_begin_with_conflicts_taken_for_normal_dialogue(tmp_path: Path) -> None:
@@ -199,8 +226,10 @@ def test_calibration_only_where_there_are_probabilities(tmp_path: Path) -> None:
     section = contents([plain, sure])["uc"]
     assert [name for name in figures(section) if "reliability" in name] == ["uc-reliability-1"]
     table = next(table for table in tables(section) if table.caption.startswith("Calibration"))
-    # 22 of 23 known answers, each with a confidence of 0.8: the unreadable one counts by its probabilities.
-    assert table.rows[0].cells[:3] == ("sure", 23, pytest.approx(0.2))
+    # The failed call has no probabilities; by the others each of 23 answers is right, and sure to 0.8.
+    name, items, ece, *_ = table.rows[0].cells
+    assert (name, items) == ("sure", 23)
+    assert ece == pytest.approx(0.2)
 
 
 def test_a_correlation_needs_three_models(folders: list[EvalFolder], tmp_path: Path) -> None:
