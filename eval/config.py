@@ -30,6 +30,7 @@ class Settings(Section):
     max_tokens: int = Field(2048, ge=16, description="of one of its answers")
     parse_attempts: int = Field(3, ge=1, description="times a judge is asked before its answer counts as unparseable")
     seed: int = Field(0, description="tells runs of the same evaluation apart, and decides what is drawn")
+    group: str = Field("", description="runs of one group, e.g. adapters of five seeds, become one row of a report")
     cluster: Cluster = Cluster()
 
 

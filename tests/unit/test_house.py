@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("synuc", "actors", "pipelines", "training", "eval", "cluster")
+FOLDERS = ("synuc", "actors", "pipelines", "training", "eval", "serving", "cluster")
 # Arrows point one way: a folder may import those on its right. `cluster` knows none of the jobs.
 MAY_IMPORT = {
     "synuc": {"synuc"},
@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "pipelines": {"pipelines", "actors", "cluster", "synuc"},
     "training": {"training", "eval", "actors", "cluster", "synuc"},
     "eval": {"eval", "actors", "cluster", "synuc"},
+    "serving": {"serving", "actors", "cluster", "synuc"},
 }
 HEAVY = {"ray", "torch", "vllm", "transformers", "openai", "httpx", "aiohttp", "requests", "pyarrow"}
 
@@ -60,4 +61,4 @@ def test_ray_is_started_in_one_place() -> None:
 def test_the_door_imports_no_job() -> None:
     script = "import sys, synuc.cli; print(*{name.split('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not set(loaded) & (HEAVY | {"pydantic", "actors", "pipelines", "training", "eval", "cluster"})
+    assert not set(loaded) & (HEAVY | {"pydantic", "actors", "pipelines", "training", "eval", "serving", "cluster"})

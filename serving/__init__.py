@@ -1,0 +1,1 @@
+"""The detector on Ray Serve, the guard in front of chat models, and the page to try both."""
