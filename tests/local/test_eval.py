@@ -115,7 +115,7 @@ def test_only_what_failed_is_tried_again(model: str, endpoint: Running, tmp_path
 
 def test_the_label_alone_with_probabilities(model: str, tmp_path: Path) -> None:
     for prompt in ("trained", "zero_shot"):
-        jobs.uc(job(tmp_path / prompt), model, None, BENCH, prompt, "label")  # type: ignore[arg-type]
+        jobs.uc(job(tmp_path / prompt), model, None, BENCH, prompt, "label")
         folder = EvalFolder(tmp_path / prompt)
         for result in folder.results():
             assert result.value is not None

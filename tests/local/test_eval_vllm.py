@@ -24,7 +24,7 @@ def test_probabilities_of_the_labels(tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     items = some_items(tmp_path / "bench.jsonl", SHORT)
     for prompt in ("trained", "zero_shot"):
-        jobs.uc(job(tmp_path / prompt, **ENGINE), "embedded", None, items, prompt, "label")  # type: ignore[arg-type]
+        jobs.uc(job(tmp_path / prompt, **ENGINE), "embedded", None, items, prompt, "label")
         folder = EvalFolder(tmp_path / prompt)
         answered = [result.value for result in folder.results() if result.value]
         assert len(answered) == 3
