@@ -186,7 +186,13 @@ def parse(completion: Completion, reply: type[BaseModel]) -> BaseModel:
         raise CallFailed("content_filter", "the endpoint withheld the answer")
     if reply is Spoken:
         text = clean(completion.text.replace(BREAK, ""))
-        return Spoken(text=text, cut=completion.finish_reason == "length", first=completion.first)
+        return Spoken(
+            text=text,
+            cut=completion.finish_reason == "length",
+            first=completion.first,
+            prompt_tokens=completion.prompt_tokens,
+            completion_tokens=completion.completion_tokens,
+        )
     if completion.finish_reason == "length":
         raise CallFailed("truncated", f"no end within {completion.completion_tokens} tokens")
     value = _cleaned(_json_object(completion.text))

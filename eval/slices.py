@@ -15,27 +15,29 @@ from synuc.types import Label
 
 Steps = tuple[tuple[int, str], ...]
 TURNS: Steps = ((2, "1-2"), (5, "3-5"), (10, "6-10"))
-LENGTH: Steps = ((500, "<=500"), (1000, "501-1000"), (2000, "1001-2000"))
+CHARACTERS: Steps = ((1000, "<=1000"), (2000, "1001-2000"), (4000, "2001-4000"))
+TOKENS: Steps = ((1500, "<=1500"), (2000, "1501-2000"), (3000, "2001-3000"))
 DISTANCE: Steps = ((1, "1"), (2, "2"), (5, "3-5"))
-STEPS = {"turns": TURNS, "length": LENGTH, "distance": DISTANCE}
+STEPS = {"turns": TURNS, "characters": CHARACTERS, "prompt_tokens": TOKENS, "distance": DISTANCE}
 NONE = "none"
 UNKNOWN = "unknown"
 
 
-def features(item: BenchItem, tokens: int | None = None) -> dict[str, str]:
+def features(item: BenchItem, prompt_tokens: int | None = None) -> dict[str, str]:
     """The parts of a benchmark an item belongs to, by feature.
 
-    `language`, `subset`; `turns` of the history; `length` of the history without its system message, in `tokens` if
-    their count is given and else in characters; `relation`, `speaking` and `task`, or `none`; `distance` in turns from
-    the evidence of the decisive historical constraint to the follow-up, `none` where no pair is annotated and `unknown`
-    where the evidence is in no known turn of the history.
+    `language`, `subset`; `turns` of the history, and its `characters` without its system message; `prompt_tokens`, the
+    length of all that the model was asked, `unknown` where it isn't given; `relation`, `speaking` and `task`, or
+    `none`; `distance` in turns from the evidence of the decisive historical constraint to the follow-up, `none` where
+    no pair is annotated and `unknown` where the evidence is in no known turn of the history.
     """
     turns = item.history.turns
     characters = sum(len(turn.user) + len(turn.assistant) for turn in turns)
     return {
         "language": item.language,
         "turns": _bucket(len(turns), TURNS),
-        "length": _bucket(characters if tokens is None else tokens, LENGTH),
+        "characters": _bucket(characters, CHARACTERS),
+        "prompt_tokens": _bucket(prompt_tokens, TOKENS) if prompt_tokens else UNKNOWN,
         "relation": str(item.relation or NONE),
         "speaking": str(item.speaking or NONE),
         "task": item.task or NONE,
@@ -45,18 +47,17 @@ def features(item: BenchItem, tokens: int | None = None) -> dict[str, str]:
 
 
 def sliced(
-    items: Sequence[BenchItem], predicted: Sequence[Label | None], tokens: Sequence[int] | None = None
+    items: Sequence[BenchItem], predicted: Sequence[Label | None], prompt_tokens: Sequence[int | None] | None = None
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """The figures of every value of every feature.
 
     `n`; `labels`, the number of items of each gold label; `accuracy` and its 95% Wilson interval
     `accuracy_interval`; `f1`, the mean over the labels that occur in the slice; `recall_ic`, None without IC items.
-    `tokens` are the lengths of the items' histories, if they are to be measured so.
 
     Raises:
         ValueError: there are no items, or not as many answers or lengths as items.
     """
-    counts: Sequence[int | None] = [None] * len(items) if tokens is None else tokens
+    counts: Sequence[int | None] = [None] * len(items) if prompt_tokens is None else prompt_tokens
     if not items or not len(items) == len(predicted) == len(counts):
         raise ValueError(f"{len(predicted)} answers and {len(counts)} lengths to {len(items)} items")
     parts: dict[str, dict[str, list[int]]] = {}

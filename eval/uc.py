@@ -39,8 +39,9 @@ def messages(item: BenchItem, retention: Retention, prompt: Prompt, mode: Mode =
 
 @dataclass(frozen=True)
 class Classification:
-    """An item's result holds `predicted` (a label or None), `kind` (why there is none, else empty), `answer`, and in
-    mode `label` the `probabilities` of the labels (None where the engine gives no candidates of the first token).
+    """An item's result holds `predicted` (a label or None), `kind` (why there is none, else empty), `answer`,
+    `prompt_tokens`, and in mode `label` the `probabilities` of the labels (None where the engine gives no candidates of
+    the first token).
     """
 
     retention: Retention
@@ -77,6 +78,7 @@ class Classification:
             "kind": "" if predicted else unreadable(spoken.text, spoken.cut and not label_only),
             "answer": spoken.text,
             "probabilities": probabilities if label_only else None,
+            "prompt_tokens": spoken.prompt_tokens,
         }
 
     def figures(self, items: Sequence[Item], results: Sequence[Result]) -> dict[str, Any]:
@@ -90,7 +92,7 @@ class Classification:
             "intervals": intervals(gold, predicted),
             "confusion": confusion(gold, predicted),
             "kinds": {kind: kinds[kind] for kind in ("unparseable", "refusal", "cut_off", "failed")},
-            "slices": sliced(bench, predicted),
+            "slices": sliced(bench, predicted, [result.value and result.value["prompt_tokens"] for result in results]),
             "calibration": self._calibration(gold, results),
         }
 

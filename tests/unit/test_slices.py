@@ -41,7 +41,8 @@ def test_the_features_of_an_annotated_item() -> None:
     assert features(item) == {
         "language": "en",
         "turns": "3-5",
-        "length": "501-1000",
+        "characters": "<=1000",
+        "prompt_tokens": "unknown",
         "relation": "H_E_N_I",
         "speaking": "key",
         "task": "writing",
@@ -62,20 +63,27 @@ def test_turns(turns: int, value: str) -> None:
     assert features(bench_item(turns=turns, chars=100))["turns"] == value
 
 
-LENGTHS = [
-    (500, "<=500"),
-    (501, "501-1000"),
-    (1000, "501-1000"),
+CHARACTERS = [
+    (1000, "<=1000"),
     (1001, "1001-2000"),
     (2000, "1001-2000"),
-    (2001, ">2000"),
+    (2001, "2001-4000"),
+    (4000, "2001-4000"),
+    (4001, ">4000"),
 ]
 
 
-@pytest.mark.parametrize(("length", "value"), LENGTHS)
-def test_length_in_characters_without_the_system_message_or_in_tokens(length: int, value: str) -> None:
-    assert features(bench_item(chars=length))["length"] == value
-    assert features(bench_item(), tokens=length)["length"] == value
+@pytest.mark.parametrize(("characters", "value"), CHARACTERS)
+def test_characters_without_the_system_message(characters: int, value: str) -> None:
+    assert features(bench_item(chars=characters))["characters"] == value
+
+
+@pytest.mark.parametrize(
+    ("tokens", "value"),
+    [(None, "unknown"), (1500, "<=1500"), (1501, "1501-2000"), (3000, "2001-3000"), (3001, ">3000")],
+)
+def test_tokens_of_the_prompt(tokens: int | None, value: str) -> None:
+    assert features(bench_item(), tokens)["prompt_tokens"] == value
 
 
 @pytest.mark.parametrize(
@@ -144,8 +152,8 @@ def test_slices_come_in_order() -> None:
     assert list(slices["language"]) == ["en", "zh"]
     assert list(slices["task"]) == ["writing", "none"]
     assert list(slices["distance"]) == ["1", "none", "unknown"]
-    lengths = sliced(ITEMS[:3], PREDICTED[:3], tokens=[5000, 1500, 100])["length"]
-    assert list(lengths) == ["<=500", "1001-2000", ">2000"]
+    lengths = sliced(ITEMS[:3], PREDICTED[:3], [5000, 1500, None])["prompt_tokens"]
+    assert list(lengths) == ["<=1500", ">3000", "unknown"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(ITEMS), st.none() | st.sampled_from(Label)), min_size=1, max_size=12))
