@@ -71,6 +71,7 @@ class EvalRun(Section):
     command: tuple[str, ...]
     settings: Settings
     engines: dict[str, EngineConfig] = Field(description="by role: `model`, `judge`, or a role of the method")
+    judged: tuple[str, ...] = Field((), description="names of the runs whose answers it asks a judge about")
 
     def threads(self) -> str:
         """Threads of an engine on CPUs; Ray would give each process as many as CPUs it reserves, which is one."""

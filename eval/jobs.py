@@ -48,11 +48,14 @@ class Job:
     def judge(self, name: str) -> VllmEngine | OpenAIEngine:
         return engine_of(name, self.settings.judge)
 
-    def run(self, evaluation: Evaluation, items: Sequence[Item], engines: Engines) -> dict[str, Any]:
-        """Raises as `eval.driver.evaluate` does, and for no items."""
+    def run(
+        self, evaluation: Evaluation, items: Sequence[Item], engines: Engines, judged: Sequence[EvalFolder] = ()
+    ) -> dict[str, Any]:
+        """`judged`: the runs whose answers the items hold. Raises as `eval.driver.evaluate` does, and for no items."""
         if not items:
             raise Problem("there is nothing to ask about")
-        run = EvalRun(command=tuple(self.command), settings=self.settings, engines=engines)
+        names = tuple(folder.path.name for folder in judged)
+        run = EvalRun(command=tuple(self.command), settings=self.settings, engines=engines, judged=names)
         figures = evaluate(evaluation, items, run, self.folder, self.console)
         self.say(f"{self.folder / 'metrics.json'} holds the figures; a report: synuc eval report {self.folder}")
         return figures
@@ -88,14 +91,15 @@ def response(job: Job, model: str, judge: str, bench: Sequence[str]) -> None:
 
 def rationale(job: Job, of: Path, judge: str) -> None:
     """Whether the reasoning of a finished `uc` run covers the gold rationale."""
-    job.run(RationaleCoverage(), answered(EvalFolder.existing(of, "uc")), {"judge": job.judge(judge)})
+    run = EvalFolder.existing(of, "uc")
+    job.run(RationaleCoverage(), answered(run), {"judge": job.judge(judge)}, [run])
 
 
 def pairwise(job: Job, first: Path, second: Path, judge: str, orders: Any, human: Path | None) -> None:
     """Whose reasoning is closer to the gold rationale, of two finished `uc` runs over the same items."""
-    items = paired(EvalFolder.existing(first, "uc"), EvalFolder.existing(second, "uc"))
+    runs = EvalFolder.existing(first, "uc"), EvalFolder.existing(second, "uc")
     evaluation = Pairwise(orders=orders, human=read_human(human) if human else ())
-    job.run(evaluation, items, {"judge": job.judge(judge)})
+    job.run(evaluation, paired(*runs), {"judge": job.judge(judge)}, runs)
 
 
 def states(job: Job, runs: Sequence[Path], load: Load) -> None:

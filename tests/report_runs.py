@@ -72,6 +72,8 @@ def write(
     model: str = "models/tiny-4b",
     adapter: str | None = None,
     roles: tuple[str, ...] = ("model", "judge"),
+    group: str = "",
+    judged: tuple[str, ...] = (),
     **settings: Any,
 ) -> EvalFolder:
     """The folder of a finished evaluation, file by file."""
@@ -83,7 +85,8 @@ def write(
     command = ["synuc", "eval", protocol, "--model", model, "--run", f"runs/{path.name}", "--set", "seed: 1"]
     call = {"started": 1.8e9, "seconds": 2.5, "prompt_tokens": 1200, "cached_tokens": 800, "completion_tokens": 90}
     (path / "method.json").write_text(json.dumps({"fingerprint": f"{path.name}", "method": method}))
-    (path / "config.yaml").write_text(yaml.safe_dump({"command": command}))
+    run = {"command": command, "settings": {"seed": seed, "group": group}, "engines": engines, "judged": list(judged)}
+    (path / "config.yaml").write_text(yaml.safe_dump(run))
     (path / "metrics.json").write_text(json.dumps(metrics))
     rows = {
         "items": items,
@@ -116,7 +119,8 @@ def classified(wrong: tuple[int, ...], probabilities: bool) -> tuple[list[Result
         kind = "unparseable" if n == 5 else ""
         shares = {label: 0.8 if label == predicted else 0.1 for label in ("ND", "ER", "IC")} if probabilities else None
         value = {"predicted": None if kind else predicted, "kind": kind, "answer": ATTACK + LONG}
-        results.append(Result(id=item["id"], value={**value, "probabilities": shares}))
+        more = {"probabilities": shares, "prompt_tokens": 1100 + 100 * n}
+        results.append(Result(id=item["id"], value={**value, **more}))
     results[9] = Result(id=ITEMS[9]["id"], kind="engine", reason="gone")
     evaluation = Classification(Retention.PARTIAL, "trained", "label" if probabilities else "reasoned", 0.01, 512)
     return results, evaluation.figures(ITEMS, results)
@@ -207,29 +211,42 @@ def judged(root: Path) -> list[EvalFolder]:
         for n, item in enumerate(item for item in CONFLICTS if item["subset"] == "WildChat-UC")
     )
     offers = [{"offers": verifier_offers(item["label"])} for item in ITEMS]
+    judge: dict[str, Any] = {"roles": ("judge",)}
+    pair = ("base", "tuned-1")
     return [
-        evaluated(root / "coverage", RationaleCoverage(), "rationale", CONFLICTS, coverage, roles=("judge",)),
-        evaluated(root / "pairs", Pairwise(human=human), "pairwise", CONFLICTS, compared, roles=("judge",)),
+        evaluated(root / "coverage", RationaleCoverage(), "rationale", CONFLICTS, coverage, **judge, judged=("base",)),
+        evaluated(root / "pairs", Pairwise(human=human), "pairwise", CONFLICTS, compared, **judge, judged=pair),
         evaluated(root / "verify", VerifierQuality(), "verifier", ITEMS, offers, roles=("generator", "verifier")),
     ]
 
 
-def with_states(folder: EvalFolder) -> EvalFolder:
-    points = [{"id": item["id"], "label": item["label"], "x": n % 5, "y": n % 7} for n, item in enumerate(ITEMS)]
-    states = {"points": points, "silhouette": 0.25, "projection": "pca", "n": 24, "excluded": {"failed": 1}}
+def with_states(folder: EvalFolder, silhouette: float = 0.25) -> EvalFolder:
+    """The folder with decision states: a cloud for each label, the further apart the larger the silhouette."""
+    centre = {label: 40 * silhouette * at for at, label in enumerate(("ND", "ER", "IC"))}
+    points = [
+        {"id": item["id"], "label": item["label"], "x": centre[item["label"]] + n % 5, "y": n % 7}
+        for n, item in enumerate(ITEMS)
+    ]
+    states = {
+        "points": points,
+        "silhouette": silhouette,
+        "projection": "umap",
+        "n": 24,
+        "excluded": {"failed": 1, "no_judgment": 0},
+    }
     folder.write_metrics({**folder.metrics, "states": states})
     return folder
 
 
 def everything(root: Path) -> list[EvalFolder]:
     return [
-        with_states(uc(root / "base", wrong=(0, 2, 3, 6, 10, 14), model="models/base-4b")),
-        uc(root / "tuned-1", wrong=(2,), seed=1, adapter="runs/sft"),
-        uc(root / "tuned-2", wrong=(2, 3, 7), seed=2, adapter="runs/sft"),
+        with_states(uc(root / "base", wrong=(0, 2, 3, 6, 10, 14), model="models/base-4b"), -0.02),
+        with_states(uc(root / "tuned-1", wrong=(2,), seed=1, adapter="runs/sft-1", group="SFT, five seeds"), 0.31),
+        uc(root / "tuned-2", wrong=(2, 3, 7), seed=2, adapter="runs/sft-2", group="SFT, five seeds"),
         uc(root / "quick", wrong=(2, 11, 15, 19), probabilities=True, model="models/base-9b"),
         response(root / "answers-base", 1, model="models/base-4b"),
         response(root / "answers-9b", 4, model="models/base-9b"),
-        response(root / "answers-tuned", 9, adapter="runs/sft"),
+        response(root / "answers-tuned", 9, adapter="runs/sft-1"),
         *judged(root),
         *coninstruct(root),
         conflictprobe(root / "probe"),

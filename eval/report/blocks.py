@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
+from eval.report.drawing import Drawing
 from eval.report.published import Published
-from eval.report.svg import Drawing
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,10 @@ class Table:
         return [f"{span} {name}".strip() for span, name in zip(over, self.columns, strict=True)]
 
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers."""
+        """Whether each column holds numbers, or nothing at all."""
         rows = [row.cells for row in self.rows if not row.heading]
-        return [any(_mean(cells[at]) is not None for cells in rows) for at in range(len(self.columns))]
+        columns = [[cells[at] for cells in rows] for at in range(len(self.columns))]
+        return [any(_mean(value) is not None for value in column) or not any(column) for column in columns]
 
     def printed(self) -> list[tuple[Row, list[Cell]]]:
         """The rows with their cells as texts; of two or more values of a column in `best` the highest is marked."""
@@ -160,17 +162,32 @@ def bounds(interval: Sequence[float] | None) -> str | None:
     return None if interval is None else f"{100 * interval[0]:.2f} to {100 * interval[1]:.2f}"
 
 
+def p_value(p: float | None) -> str | None:
+    """A p-value to four digits."""
+    if p is None:
+        return None
+    return f"{p:.4f}" if p >= 1e-4 else "< 0.0001"
+
+
 def counted(kinds: Mapping[str, int]) -> Value:
     """Failures by kind: their number, and the kinds if there are any."""
-    total = sum(kinds.values())
-    return f"{total} ({', '.join(f'{kind} {n}' for kind, n in kinds.items())})" if total else 0
+    listed = ", ".join(f"{kind.replace('_', ' ')} {n}" for kind, n in kinds.items() if n)
+    return f"{sum(kinds.values())} ({listed})" if listed else 0
 
 
 def quoted(table: Published, digits: int = 2, folded: bool = False) -> Table:
-    """A published table as it was printed."""
+    """A published table as it was printed; columns named alike but for their last word stand under one title."""
     caption = f"Published: {table.title}. {table.table} of {table.source}."
     rows = tuple(Row(row, quoted=True) for row in table.rows)
-    return Table(caption, table.columns, rows, digits=digits, folded=folded)
+    columns: list[str] = []
+    spans: list[tuple[str, int]] = []
+    for title, group in groupby(table.columns, lambda name: name.rpartition(" ")[0]):
+        names = list(group)
+        alike = bool(title) and len(names) > 1
+        columns += [name.rpartition(" ")[2] for name in names] if alike else names
+        spans.append((title if alike else "", len(names)))
+    titled = tuple(spans) if any(title for title, _ in spans) else ()
+    return Table(caption, tuple(columns), rows, titled, digits=digits, folded=folded)
 
 
 def _mean(value: Value) -> float | None:

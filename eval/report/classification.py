@@ -22,12 +22,13 @@ from eval.report.blocks import (
     Table,
     Value,
     bounds,
+    p_value,
     percent,
     quoted,
 )
-from eval.report.plots import Bar, bars, heat_map, reliability
+from eval.report.plots import LABELS, Bar, bars, heat_map, reliability
 from eval.report.published import published
-from eval.report.runs import Run, same_but_seed
+from eval.report.runs import Run, grouped, models
 from eval.uc import predicted_label
 from synuc.types import Label
 
@@ -47,7 +48,7 @@ def classification(runs: Sequence[Run]) -> Section:
         "without a readable label counts as wrong. Rows in grey are the paper's, on its own UC-Bench: they compare "
         "with ours only where that is the benchmark."
     )
-    blocks: list[Block] = [_main_table(runs), _counts(runs), _bars(runs), _confusions(runs)]
+    blocks: list[Block] = [*_main_tables(runs), _counts(runs), _bars(runs), _confusions(runs)]
     if calibrated := [run for run in runs if run.metrics["calibration"]]:
         blocks += [_calibration_table(calibrated), _calibration_plots(calibrated)]
     if pairs := _pairs(runs):
@@ -58,30 +59,46 @@ def classification(runs: Sequence[Run]) -> Section:
     return Section("uc", "Classification", note, tuple(blocks))
 
 
-def _main_table(runs: Sequence[Run]) -> Table:
+def _main_tables(runs: Sequence[Run]) -> list[Block]:
+    """The paper's rows stand below ours, or in a table of their own where the subsets are others."""
     present = {name for run in runs for name in run.metrics["subsets"]}
     subsets = [name for name in PAPERS_SUBSETS if name in present]
     subsets += sorted(present - set(PAPERS_SUBSETS))
-    rows = [Row((run.name, run.model, *(_figures([run], subsets)))) for run in runs]
-    for group in same_but_seed(runs):
-        if len(group) > 1:
-            name = f"mean of {len(group)}: {', '.join(run.name for run in group)}"
-            rows.append(Row((name, group[0].model, *_figures(group, subsets))))
-    columns = ("Run", "Model", *(name for _ in (*subsets, "Overall") for name in FIGURES))
-    spans = (("", 2), *((name, len(FIGURES)) for name in (*subsets, "Overall")))
-    return Table(
-        "Classification by subset and overall (as the paper's Table 4). Intervals are 95% t-intervals over runs that "
-        "differ in their seed only; of published rows, over five runs.",
-        columns,
-        (*rows, *_published_rows(subsets)),
-        spans,
-        frozenset(range(2, len(columns))),
+    groups = grouped(runs)
+    rows = [Row((_named(group), models(group), *_figures(group, subsets))) for group in groups]
+    caption = (
+        "Classification overall and by subset (as the paper's Table 4). A row is a run; runs of one group "
+        "(settings.group), or else those that differ in nothing but their seed, are one row: their mean and its 95% "
+        "t-interval"
     )
+    several = [f"{_named(group)}: {', '.join(run.name for run in group)}" for group in groups if len(group) > 1]
+    caption += f" ({'; '.join(several)})." if several else "."
+    if present <= set(PAPERS_SUBSETS):
+        caption += " Published intervals are over five runs."
+        return [_by_subset(caption, ("Run", "Model"), subsets, [*rows, *_published_rows(subsets, ("",))])]
+    papers = "Published: classification on UC-Bench, Table 4 of the paper. Intervals are over five runs."
+    return [
+        _by_subset(caption, ("Run", "Model"), subsets, rows),
+        _by_subset(papers, ("Method",), PAPERS_SUBSETS, _published_rows(PAPERS_SUBSETS)),
+    ]
+
+
+def _by_subset(caption: str, names: tuple[str, ...], subsets: Sequence[str], rows: Sequence[Row]) -> Table:
+    parts = ("Overall", *subsets)
+    columns = (*names, *(name for _ in parts for name in FIGURES))
+    spans = (("", len(names)), *((name, len(FIGURES)) for name in parts))
+    return Table(caption, columns, tuple(rows), spans, frozenset(range(len(names), len(columns))))
+
+
+def _named(group: Sequence[Run]) -> str:
+    if len(group) == 1:
+        return group[0].name
+    return f"{group[0].run.settings.group or group[0].name + ' …'} ({len(group)} runs)"
 
 
 def _figures(group: Sequence[Run], subsets: Sequence[str]) -> list[Value]:
     values: list[Value] = []
-    for subset in (*subsets, None):
+    for subset in (None, *subsets):
         for key in FIGURES.values():
             parts = [run.metrics["overall"] if subset is None else run.metrics["subsets"].get(subset) for run in group]
             if None in parts:
@@ -92,8 +109,9 @@ def _figures(group: Sequence[Run], subsets: Sequence[str]) -> list[Value]:
     return values
 
 
-def _published_rows(subsets: Sequence[str]) -> list[Row]:
-    names = [f"{subset} {figure}" for subset in (*subsets, "Overall") for figure in FIGURES]
+def _published_rows(subsets: Sequence[str], blank: tuple[str, ...] = ()) -> list[Row]:
+    """The means of the paper's Table 4; `blank`: cells between a method's name and its figures."""
+    names = [f"{subset} {figure}" for subset in ("Overall", *subsets) for figure in FIGURES]
     records = published("synuc_table4").records()
     intervals = {record["Method"]: record for record in records if record["Statistic"] == "95% CI"}
     rows: list[Row] = []
@@ -106,7 +124,7 @@ def _published_rows(subsets: Sequence[str]) -> list[Row]:
             rows.append(Row((f"Paper, Table 4: {group}",), quoted=True, heading=True))
         half_widths = intervals.get(record["Method"], {})
         values = [_estimate(record.get(name), half_widths.get(name)) for name in names]
-        rows.append(Row((record["Method"], "", *values), quoted=True))
+        rows.append(Row((record["Method"], *blank, *values), quoted=True))
     return rows
 
 
@@ -119,18 +137,21 @@ def _counts(runs: Sequence[Run]) -> Table:
     rows = []
     for run in runs:
         overall = run.metrics["overall"]
+        shares = [percent(overall[key]) for key in ("accuracy", "f1", "recall_ic")]
         counts = [run.metrics["kinds"][kind] for kind in kinds]
-        rows.append(Row((run.name, int(overall["n"]), percent(overall["accuracy"]), *counts)))
-    caption = "Items, accuracy in percent, and answers without a readable label by kind."
-    return Table(caption, ("Run", "Items", "Accuracy", *kinds.values()), tuple(rows))
+        rows.append(Row((run.name, run.model, int(overall["n"]), *shares, *counts)))
+    caption = "Each run: items, overall shares in percent, and answers without a readable label by kind."
+    columns = ("Run", "Model", "Items", "Accuracy", "F1", "R(IC)", *kinds.values())
+    return Table(caption, columns, tuple(rows), best=frozenset({3, 4, 5}))
 
 
 def _bars(runs: Sequence[Run]) -> Figures:
     figures = []
-    for key, title in (("f1", "macro F1, %"), ("recall_ic", "recall on implicit conflicts, %")):
+    shares = (("f1", "macro F1, %", "blue"), ("recall_ic", "recall on implicit conflicts, %", LABELS[Label.IC]))
+    for key, title, colour in shares:
         rows = [Bar(run.name, run.metrics["overall"][key], tuple(run.metrics["intervals"][key])) for run in runs]
         caption = f"Overall {title.removesuffix(', %')} with 95% bootstrap intervals over items."
-        figures.append(Figure(f"uc-{key}", caption, bars(title, rows, "ic" if key == "recall_ic" else "c0")))
+        figures.append(Figure(f"uc-{key}", caption, bars(title, rows, colour)))
     return Figures(tuple(figures))
 
 
@@ -174,8 +195,8 @@ def _pairs(runs: Sequence[Run]) -> Table | None:
         if a.keys() != b.keys():
             continue
         test = mcnemar(list(a.values()), [b[id] for id in a])
-        p = f"{test['p']:.4f}" if test["p"] >= 1e-4 else "< 0.0001"
-        rows.append(Row((first.name, second.name, len(a), int(test["only_first"]), int(test["only_second"]), p)))
+        counts = (len(a), int(test["only_first"]), int(test["only_second"]))
+        rows.append(Row((first.name, second.name, *counts, p_value(test["p"]))))
     if not rows:
         return None
     caption = "McNemar's exact test on runs over the same items: items that only one of the two gets right."
@@ -190,7 +211,7 @@ def _right(run: Run) -> dict[str, bool]:
 def _slices(run: Run) -> Table:
     rows = []
     for feature, values in run.metrics["slices"].items():
-        rows.append(Row((feature,), heading=True))
+        rows.append(Row((feature.replace("_", " "),), heading=True))
         for value, part in values.items():
             labels = " / ".join(str(part["labels"][label.value]) for label in Label)
             accuracy, f1, recall = percent(part["accuracy"]), percent(part["f1"]), percent(part["recall_ic"])

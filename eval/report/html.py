@@ -17,8 +17,8 @@ from eval.folder import EvalFolder
 from eval.report import inside, related, sections
 from eval.report.blocks import Block, Figure, Figures, Listing, Row, Section, Table, Value
 from eval.report.classification import classification
+from eval.report.drawing import STYLE, Drawing
 from eval.report.runs import Run, read
-from eval.report.svg import STYLE, Drawing
 from synuc.folder import write_whole
 from synuc.problem import Problem
 from synuc.progress import duration
@@ -94,11 +94,12 @@ def overview(runs: Sequence[Run]) -> Section:
         items = run.folder.items()
         subsets = ", ".join(dict.fromkeys(item["subset"] for item in items if "subset" in item))
         asked = (len(items), subsets or None, _begun(calls))
-        described.append(Row((run.name, run.protocol, run.model, run.judge, *asked)))
+        model = run.model or (run.judged and f"answers of {run.judged}")
+        described.append(Row((run.name, run.protocol, model, run.judge, *asked)))
         used.append(Row((run.name, *_usage(calls))))
     columns = ("Run", "Protocol", "Model", "Judge", "Items", "Subsets", "Begun (UTC)")
     costs = ("Run", "Calls", "Errors", "Prompt tokens", "Cached", "Completion tokens", "Cost", "First to last call")
-    commands = tuple(f"# {run.name}\n{shlex.join(run.command)}" for run in runs)
+    commands = tuple(f"# {run.name}\n{shlex.join(run.run.command)}" for run in runs)
     caption = "What it took, with repeated attempts; cost in the currency of the engines' prices."
     blocks: tuple[Block, ...] = (
         Table("What was evaluated.", columns, tuple(described)),

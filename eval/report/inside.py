@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.report.blocks import Block, Figure, Figures, Row, Section, Table, Value, bounds, counted, percent
-from eval.report.plots import Point, Series, cloud, roc
+from eval.report.plots import LABELS, Point, Series, cloud, histogram, roc
 from eval.report.published import published
 from eval.report.runs import Run
 from synuc.types import Label
@@ -21,12 +21,14 @@ def states(runs: Sequence[Run]) -> Section:
         rows.append(Row((run.name, run.model, data["n"], counted(data["excluded"]), data["silhouette"], projection)))
         if data["points"]:
             series = [
-                Series(label.value, label.value.lower(), _points(data["points"], label))
+                Series(label.value, LABELS[label], _points(data["points"], label))
                 for label in Label
                 if any(point["label"] == label for point in data["points"])
             ]
             drawing = cloud(f"Decision states of {run.name}", series)
-            figures.append(Figure(f"states-{at}", f"{run.name} ({projection}).", drawing))
+            silhouette = "undefined" if data["silhouette"] is None else f"{data['silhouette']:.3f}"
+            caption = f"{run.name}, {run.model}: {projection}, silhouette {silhouette}."
+            figures.append(Figure(f"states-{at}", caption, drawing))
     table = published("synuc_figure7")
     rows.append(Row((f"Paper, {table.table}",), quoted=True, heading=True))
     rows += [Row((stage, "Qwen3.5-4B", 300, None, value, "UMAP"), quoted=True) for stage, value in table.rows]
@@ -52,9 +54,11 @@ def verifier(runs: Sequence[Run]) -> Section:
     counts = ("Calls per item", "Failed items", "Failed offers")
     caption = "Best τ: with the largest TPR - FPR; precise τ: the least with a precision of 95%. Rates in percent."
     blocks: list[Block] = [Table(caption, columns + counts, tuple(rows)), _acceptance(runs), _stages(runs)]
+    figures = [_confidences(run, at) for at, run in enumerate(runs, 1)]
     if curves:
         caption = "Right offers accepted against wrong offers accepted, as τ falls; a stage's rejection is final."
-        blocks.insert(1, Figures((Figure("verifier-roc", caption, roc("ROC of verifiers", curves)),)))
+        figures.insert(0, Figure("verifier-roc", caption, roc("ROC of verifiers", curves)))
+    blocks.insert(1, Figures(tuple(figures)))
     note = "Every gold item is offered to the verifier with every label; it should accept its own only."
     return Section("verifier", "Verifier", note, tuple(blocks))
 
@@ -67,6 +71,14 @@ def _thresholds(run: Run) -> Row:
     rates = (best["tau"], percent(best["tpr"]), percent(best["fpr"]), curve["precise_tau"])
     ends = (data["calls"]["per_item"], counted(data["failed"]), counted(data["failed_offers"]))
     return Row((run.name, run.model, data["items"], data["tau"], auc, *rates, *ends))
+
+
+def _confidences(run: Run, at: int) -> Figure:
+    data = run.metrics["confidence"]
+    counts = {"right offers": data["right"], "wrong offers": data["wrong"]}
+    drawing = histogram(f"Confidence of {run.name}", "confidence q", data["edges"], counts, run.metrics["tau"])
+    caption = f"{run.name}: confidence in the offers that passed both stages; dashed: τ = {run.metrics['tau']}."
+    return Figure(f"verifier-confidence-{at}", caption, drawing)
 
 
 def _acceptance(runs: Sequence[Run]) -> Table:

@@ -1,18 +1,36 @@
-"""The plots of a report. Values are shares between 0 and 1 and are written in percent."""
+"""The plots of a report. Values are shares between 0 and 1, written in percent; colours are names of `COLOURS`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, cycle
 
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy.stats import linregress
 
-from eval.report.svg import Drawing, Frame, text_width
+from eval.report.drawing import COLOURS, FONT_SIZE, Canvas, Drawing, styled, text_width
+from synuc.types import Label
+
+SIDE = 300
+"""The side of a square plotting area, in pixels."""
+
+LENGTH = 420
+"""The length of a bar of 100%, in pixels."""
+
+KEY = 18
+"""The height of a legend's row, in pixels."""
 
 TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-SIDE = 300
-"""The side of a square plotting area."""
+
+LABELS = {Label.ND: "blue", Label.ER: "orange", Label.IC: "vermilion"}
+"""The colours of the labels wherever they are drawn."""
+
+MARKS = {"blue": "o", "orange": "s", "vermilion": "^"}
+"""The labels' shapes, which tell them apart where colours can't."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +51,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together. `kind` is a class of the style sheet, e.g. `ic` or `c0`."""
+    """Points that belong together, and their colour."""
 
     name: str
-    kind: str
+    colour: str
     points: tuple[Point, ...]
 
 
+@styled
 def heat_map(
     label: str, counts: Mapping[str, Mapping[str, float]], rows: str, columns: str, of_all: bool = False
 ) -> Drawing:
@@ -48,153 +67,213 @@ def heat_map(
     `rows` and `columns` are the titles of the sides; `of_all`: shares are of all counts together (paper, Figure 10).
     """
     names = list(next(iter(counts.values())))
-    cell = 84.0
-    left, top = 34 + max(map(text_width, counts)), 54.0
-    drawing = Drawing(left + cell * len(names) + 6, top + 52 * len(counts) + 6, label)
-    drawing.text(left + cell * len(names) / 2, 16, columns, "label soft", "middle")
-    drawing.text(14, top + 26 * len(counts), rows, "label soft", "middle", turned=True)
-    for at, name in enumerate(names):
-        drawing.text(left + cell * (at + 0.5), top - 12, name, anchor="middle")
-    for down, (name, row) in enumerate(counts.items()):
-        y = top + 52 * down
-        drawing.text(left - 8, y + 30, name, anchor="end")
+    across, down = 84 * len(names), 52 * len(counts)
+    left = 38 + max(map(text_width, counts))
+    canvas = Canvas(left + across + 2, 54 + down + 2, label)
+    axes = canvas.axes(left, 54, across, down)
+    axes.set(xlim=(0, len(names)), ylim=(len(counts), 0))
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xticks([at + 0.5 for at in range(len(names))], names)
+    axes.set_yticks([at + 0.5 for at in range(len(counts))], list(counts))
+    axes.tick_params(labelcolor=COLOURS["ink"])
+    axes.set_xlabel(columns, color=COLOURS["soft"], labelpad=8)
+    _upright(axes, rows, 14 - left)
+    for y, (name, row) in enumerate(counts.items()):
         total = sum(sum(other.values()) for other in counts.values()) if of_all else sum(row.values())
-        for at, count in enumerate(row.values()):
+        for x, count in enumerate(row.values()):
             share = count / total if total else 0.0
-            drawing.rect(left + cell * at, y, cell - 2, 50, "heat", f"{name} as {names[at]}: {count:g}", share)
-            kind = "label on-dark" if share > 0.5 else "label"
-            drawing.text(left + cell * (at + 0.5) - 1, y + 23, f"{count:g}", f"{kind} strong", "middle")
-            drawing.text(left + cell * (at + 0.5) - 1, y + 39, f"{100 * share:.1f}%", kind, "middle")
-    return drawing
+            fill = (COLOURS["blue"], share)
+            cell = Rectangle((x, y), 1, 1, facecolor=fill, edgecolor=COLOURS["rule"], linewidth=1, clip_on=False)
+            canvas.tip(axes.add_patch(cell), f"{name} as {names[x]}: {count:g}")
+            colour = COLOURS["paper" if share > 0.75 else "ink"]
+            axes.text(x + 0.5, y + 0.45, f"{count:g}", color=colour, ha="center", va="baseline", weight="bold")
+            axes.text(x + 0.5, y + 0.76, f"{100 * share:.1f}%", color=colour, ha="center", va="baseline")
+    return canvas.drawing()
 
 
-def bars(label: str, rows: Sequence[Bar], kind: str = "c0") -> Drawing:
+@styled
+def bars(label: str, rows: Sequence[Bar], colour: str = "blue") -> Drawing:
     """Shares as bars that lie, with whiskers where a share has an interval. `label` is also the axis' title."""
-    left = 16 + max(text_width(row.name) for row in rows)
-    frame = Frame(left, 8, 420, 28 * len(rows))
-    drawing = Drawing(frame.right + 64, frame.bottom + 44, label)
-    frame.x_axis(drawing, label, TICKS)
+    canvas, axes = _lying(label, [row.name for row in rows], step=28, top=8, right=64)
     for at, row in enumerate(rows):
-        y = frame.top + 28 * at
-        drawing.text(left - 8, y + 18, row.name, anchor="end")
-        drawing.rect(left, y + 5, frame.x(row.value) - left, 18, kind, f"{row.name}: {100 * row.value:.2f}")
-        end = row.value
+        (bar,) = axes.barh(at, row.value, height=18 / 28, color=COLOURS[colour])
+        canvas.tip(bar, f"{row.name}: {100 * row.value:.2f}")
         if row.interval:
-            low, end = row.interval
-            drawing.line(frame.x(low), y + 14, frame.x(end), y + 14, "whisker")
-            for edge in row.interval:
-                drawing.line(frame.x(edge), y + 10, frame.x(edge), y + 18, "whisker")
-        drawing.text(frame.x(max(end, row.value)) + 6, y + 18, f"{100 * row.value:.2f}")
-    return drawing
+            axes.plot(row.interval, (at, at), "|-", color=COLOURS["ink"], lw=1.4, ms=8, mew=1.4, clip_on=False)
+        end = max(row.value, *(row.interval or ()), 0.0)
+        axes.text(end + 7 / LENGTH, at, f"{100 * row.value:.2f}", va="center_baseline")
+    return canvas.drawing()
 
 
-def stacked(label: str, rows: Mapping[str, Mapping[str, float]], kinds: Mapping[str, str]) -> Drawing:
-    """Counts of each row as parts of a whole bar (paper, Figures 4 and 11). `kinds`: the parts and their classes."""
-    left = 16 + max(map(text_width, rows))
-    frame = Frame(left, 34, 420, 32 * len(rows))
-    drawing = Drawing(max(frame.right + 24, left + _legend_width(kinds)), frame.bottom + 44, label)
-    _legend(drawing, left, kinds)
-    frame.x_axis(drawing, label, TICKS)
+@styled
+def stacked(label: str, rows: Mapping[str, Mapping[str, float]], colours: Mapping[str, str]) -> Drawing:
+    """Counts of each row as parts of a whole bar (paper, Figures 4 and 11). `colours`: of the parts."""
+    beside = max(24.0, _legend_width(colours) - LENGTH)
+    canvas, axes = _lying(label, list(rows), step=32, top=16 + KEY, right=beside)
     for at, (name, row) in enumerate(rows.items()):
-        y = frame.top + 32 * at
-        drawing.text(left - 8, y + 20, name, anchor="end")
-        total = sum(row[part] for part in kinds)
-        shares = [row[part] / total if total else 0.0 for part in kinds]
-        for (part, kind), share, end in zip(kinds.items(), shares, accumulate(shares), strict=True):
-            x, width = frame.x(end - share), frame.width * share
-            drawing.rect(x, y + 5, width, 22, kind, f"{name}, {part}: {row[part]:g} of {total:g}")
-            if width > 34:
-                drawing.text(x + width / 2, y + 20, f"{100 * share:.0f}", "label on-colour", "middle")
-    return drawing
+        total = sum(row[part] for part in colours)
+        shares = [row[part] / total if total else 0.0 for part in colours]
+        for (part, colour), share, end in zip(colours.items(), shares, accumulate(shares), strict=True):
+            (bar,) = axes.barh(at, share, left=end - share, height=22 / 32, color=COLOURS[colour])
+            canvas.tip(bar, f"{name}, {part}: {row[part]:g} of {total:g}")
+            if share * LENGTH > 34:
+                text = axes.text(end - share / 2, at, f"{100 * share:.0f}", color=COLOURS["deep"], weight="bold")
+                text.set(ha="center", va="center_baseline")
+    _legend(axes, colours, columns=len(colours))
+    return canvas.drawing()
 
 
+@styled
 def reliability(label: str, bins: Sequence[tuple[float, float, int]]) -> Drawing:
     """How often answers are right against how sure they were: (mean confidence, accuracy, answers) of each filled bin.
 
     The dashed line is perfect calibration; a point's area grows with its number of answers.
     """
-    drawing, frame = _square(label, "confidence, %", "accuracy, %")
-    drawing.line(frame.x(0), frame.y(0), frame.x(1), frame.y(1), "dashed")
-    most = max(n for _, _, n in bins)
-    drawing.polyline([(frame.x(confidence), frame.y(accuracy)) for confidence, accuracy, _ in bins], "curve c0")
-    for confidence, accuracy, n in bins:
-        tip = f"confidence {100 * confidence:.1f}, accuracy {100 * accuracy:.1f}, {n} answers"
-        drawing.mark(frame.x(confidence), frame.y(accuracy), "c0", tip, 3 + 6 * (n / most) ** 0.5)
-    return drawing
+    canvas, axes = _square(label, "confidence, %", "accuracy, %")
+    _diagonal(axes)
+    confidence, accuracy, answers = zip(*bins, strict=True)
+    axes.plot(confidence, accuracy, color=COLOURS["blue"], linewidth=2)
+    widths = [6 + 12 * (n / max(answers)) ** 0.5 for n in answers]
+    points = axes.scatter(confidence, accuracy, s=[width**2 for width in widths], color=COLOURS["blue"], linewidth=0)
+    canvas.tip(points, *(f"confidence {100 * x:.1f}, accuracy {100 * y:.1f}, {n} answers" for x, y, n in bins))
+    return canvas.drawing()
 
 
+@styled
 def correlation(label: str, ours: Sequence[Point], published: Sequence[Point], x_title: str, y_title: str) -> Drawing:
     """Our models and published ones, and the linear fit of ours where there are three or more (paper, Figure 9)."""
     ours = sorted(ours, key=lambda point: point.y)
     # Heights of the names over the plot's foot, from the lowest upwards, so that none stands on another.
     heights = list(accumulate((SIDE * point.y for point in ours), lambda last, height: max(height, last + 14)))
-    beside, above = max(text_width(point.name) for point in ours), max(0.0, heights[-1] - SIDE)
-    drawing, frame = _square(label, x_title, y_title, beside, above)
-    for point in published:
-        drawing.mark(frame.x(point.x), frame.y(point.y), "published", _tip(point))
+    beside = max(SIDE * point.x + text_width(point.name) - SIDE for point in ours)
+    canvas, axes = _square(label, x_title, y_title, max(0.0, beside), max(0.0, heights[-1] - SIDE))
+    for points, colour, opacity, area in ((published, "grey", 0.6, 64), (ours, "blue", 1, 100)):
+        places = ([point.x for point in points], [point.y for point in points])
+        marks = axes.scatter(*places, s=area, color=COLOURS[colour], alpha=opacity, linewidth=0, zorder=3)
+        canvas.tip(marks, *(f"{point.name}: {100 * point.x:.2f}, {100 * point.y:.2f}" for point in points))
     if len({point.x for point in ours}) >= 3:
         fit = linregress([point.x for point in ours], [point.y for point in ours])
         ends = (min(point.x for point in ours), max(point.x for point in ours))
-        drawing.polyline([(frame.x(x), frame.y(fit.intercept + fit.slope * x)) for x in ends], "curve c0")
+        axes.plot(ends, [fit.intercept + fit.slope * x for x in ends], color=COLOURS["blue"], linewidth=1.2, alpha=0.6)
     for point, height in zip(ours, heights, strict=True):
-        drawing.mark(frame.x(point.x), frame.y(point.y), "c0", _tip(point), 5)
-        drawing.text(frame.x(point.x) + 9, frame.bottom - height + 4, point.name, "label halo")
-    return drawing
+        axes.text(point.x + 9 / SIDE, height / SIDE, point.name, va="center_baseline", zorder=4)
+    return canvas.drawing()
 
 
+@styled
 def cloud(label: str, series: Sequence[Series]) -> Drawing:
     """Points whose coordinates mean nothing by themselves, e.g. of a UMAP projection (paper, Figure 7)."""
-    points = [point for one in series for point in one.points]
-    x_range, y_range = _range([point.x for point in points]), _range([point.y for point in points])
-    frame = Frame(8, 34, SIDE, SIDE, x_range, y_range)
-    kinds = {one.name: one.kind for one in series}
-    drawing = Drawing(max(frame.right + 8, frame.left + _legend_width(kinds)), frame.bottom + 8, label)
-    drawing.rect(frame.left, frame.top, frame.width, frame.height, "area")
-    _legend(drawing, frame.left, kinds)
+    colours = {one.name: one.colour for one in series}
+    canvas = Canvas(max(SIDE, _legend_width(colours)) + 4, SIDE + KEY + 14, label)
+    axes = canvas.axes(2, KEY + 12, SIDE, SIDE)
+    axes.set(xticks=[], yticks=[])
+    axes.margins(0.05)
+    for spine in axes.spines.values():
+        spine.set_visible(True)
     for one in series:
-        for point in one.points:
-            drawing.mark(frame.x(point.x), frame.y(point.y), one.kind, f"{point.name} ({one.name})", 3)
-    return drawing
+        places = ([point.x for point in one.points], [point.y for point in one.points])
+        marks = axes.scatter(*places, s=42, color=COLOURS[one.colour], marker=MARKS[one.colour], alpha=0.8, linewidth=0)
+        canvas.tip(marks, *(f"{point.name} ({one.name})" for point in one.points))
+    _legend(axes, colours, columns=len(colours), marks=MARKS)
+    return canvas.drawing()
 
 
+@styled
 def roc(label: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> Drawing:
     """(false positive rate, true positive rate) of each curve; the dashed line is chance."""
-    kinds = {name: f"c{at % 6}" for at, name in enumerate(curves)}
-    beside = max(0.0, _legend_width(kinds) - SIDE)
-    drawing, frame = _square(label, "false positive rate, %", "true positive rate, %", beside, above=26)
-    _legend(drawing, frame.left, kinds)
-    drawing.line(frame.x(0), frame.y(0), frame.x(1), frame.y(1), "dashed")
+    hues = cycle(("blue", "vermilion", "green", "purple", "orange", "sky"))
+    colours = dict(zip(curves, hues, strict=False))
+    beside, above = max(0.0, _legend_width(curves, stacked=True) - SIDE), 12 + KEY * len(curves)
+    canvas, axes = _square(label, "false positive rate, %", "true positive rate, %", beside, above)
+    _diagonal(axes)
     for name, points in curves.items():
-        drawing.polyline([(frame.x(x), frame.y(y)) for x, y in points], f"curve {kinds[name]}")
-    return drawing
+        axes.plot(*zip(*points, strict=True), color=COLOURS[colours[name]], linewidth=2)
+    _legend(axes, colours, columns=1)
+    return canvas.drawing()
 
 
-def _square(label: str, x_title: str, y_title: str, beside: float = 0, above: float = 0) -> tuple[Drawing, Frame]:
+@styled
+def histogram(
+    label: str, title: str, edges: Sequence[float], counts: Mapping[str, Sequence[int]], tau: float
+) -> Drawing:
+    """Counts between each two `edges`, right ones beside wrong ones; the dashed line is the threshold `tau`.
+
+    `counts` has two rows, `title` is the axis' of what is counted over.
+    """
+    colours = dict(zip(counts, ("green", "vermilion"), strict=True))
+    above = KEY + 12
+    canvas = Canvas(56 + LENGTH + 16, above + 180 + 48, label)
+    axes = canvas.axes(56, above, LENGTH, 180)
+    axes.set(xlim=(edges[0], edges[-1]), xticks=edges)
+    axes.set_xlabel(title, labelpad=6)
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    _upright(axes, "offers", -40)
+    axes.grid(axis="y")
+    for side, (name, row) in enumerate(counts.items()):
+        width = 0.44 * (edges[1] - edges[0])
+        starts = [low + 0.06 * (edges[1] - edges[0]) + side * width for low in edges[:-1]]
+        drawn = axes.bar(starts, row, width, align="edge", color=COLOURS[colours[name]])
+        for bar, low, high, count in zip(drawn, edges, edges[1:], row, strict=False):
+            canvas.tip(bar, f"{name}, {low:g} to {high:g}: {count}")
+    axes.axvline(tau, color=COLOURS["soft"], linewidth=1.2, linestyle=(0, (5, 4)))
+    _legend(axes, colours, columns=2)
+    return canvas.drawing()
+
+
+def _lying(title: str, names: Sequence[str], step: int, top: int, right: float) -> tuple[Canvas, Axes]:
+    """A plotting area for a bar per name, over an axis in percent."""
+    left = 16 + max(map(text_width, names))
+    canvas = Canvas(left + LENGTH + right, top + step * len(names) + 44, title)
+    axes = canvas.axes(left, top, LENGTH, step * len(names))
+    axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), xticks=TICKS)
+    axes.set_yticks(range(len(names)), names, color=COLOURS["ink"])
+    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+    axes.set_xlabel(title, labelpad=6)
+    axes.grid(axis="x")
+    return canvas, axes
+
+
+def _square(label: str, x_title: str, y_title: str, beside: float = 0, above: float = 0) -> tuple[Canvas, Axes]:
     """A plotting area with axes in percent, and room beside and above it."""
-    frame = Frame(56, 12 + above, SIDE, SIDE)
-    drawing = Drawing(frame.right + 16 + beside, frame.bottom + 44, label)
-    frame.x_axis(drawing, x_title, TICKS)
-    frame.y_axis(drawing, y_title, TICKS)
-    return drawing, frame
+    canvas = Canvas(56 + SIDE + 16 + beside, 12 + above + SIDE + 44, label)
+    axes = canvas.axes(56, 12 + above, SIDE, SIDE)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xticks=TICKS, yticks=TICKS)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1, symbol=""))
+    axes.set_xlabel(x_title, labelpad=6)
+    _upright(axes, y_title, -40)
+    axes.grid()
+    return canvas, axes
 
 
-def _legend_width(kinds: Mapping[str, str]) -> float:
-    return sum(34 + text_width(name) for name in kinds)
+def _upright(axes: Axes, title: str, x: float) -> None:
+    """The title of the left side, which reads upwards; `x`: pixels from the plotting area's edge."""
+    text = axes.annotate(title, (0, 0.5), (x, 0), xycoords="axes fraction", textcoords="offset pixels")
+    text.set(rotation=90, rotation_mode="anchor", ha="center", va="center_baseline")
 
 
-def _legend(drawing: Drawing, x: float, kinds: Mapping[str, str]) -> None:
-    for name, kind in kinds.items():
-        drawing.mark(x + 6, 14, kind, size=5)
-        drawing.text(x + 16, 18, name)
-        x += 34 + text_width(name)
+def _diagonal(axes: Axes) -> None:
+    axes.plot((0, 1), (0, 1), color=COLOURS["soft"], linewidth=1.2, linestyle=(0, (5, 4)))
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    """A little more than the values span, and never nothing."""
-    low, high = min(values), max(values)
-    margin = 0.05 * (high - low) or 1.0
-    return low - margin, high + margin
+def _legend(axes: Axes, colours: Mapping[str, str], columns: int, marks: Mapping[str, str] = {}) -> None:
+    """Names and their colours, right above the plotting area; `marks`: shapes by colour, else squares."""
+    keys = [
+        Line2D(
+            [],
+            [],
+            linestyle="",
+            color=COLOURS[one],
+            marker=marks.get(one, "s"),
+            markersize=FONT_SIZE - 2,
+            markeredgewidth=0,
+        )
+        for one in colours.values()
+    ]
+    axes.legend(keys, list(colours), loc="lower left", bbox_to_anchor=(0, 1 + 8 / axes.bbox.height), ncols=columns)
 
 
-def _tip(point: Point) -> str:
-    return f"{point.name}: {100 * point.x:.2f}, {100 * point.y:.2f}"
+def _legend_width(names: Mapping[str, object], stacked: bool = False) -> float:
+    widths = [38 + text_width(name) for name in names]
+    return max(widths) if stacked else sum(widths)

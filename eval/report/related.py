@@ -30,9 +30,6 @@ def detect(runs: Sequence[Run]) -> Section:
         f1 = [percent(data["subsets"][kind]["f1"]) for kind in CONFLICT_KINDS]
         means = [percent(data[name]) for name in ("average", "intra", "inter")]
         rows.append(Row((run.name, run.model, *f1, *means, data["failed"])))
-    table = published("coninstruct_detection")
-    rows.append(Row((f"Published, {table.table}",), quoted=True, heading=True))
-    rows += [Row((row[0], "", *row[1:], None, None, None), quoted=True) for row in table.rows]
     columns = ("Run", "Model", *CONFLICT_KINDS, "Average", "Within", "Between", "Failed")
     best = frozenset(range(2, len(columns) - 1))
     caption = (
@@ -45,7 +42,8 @@ def detect(runs: Sequence[Run]) -> Section:
         for count, part in run.metrics["counts"].items()
     ]
     head = ("Run", "Instructions with", "Number", "Recall", "F1")
-    blocks = (single, Table("Detection by number of conflicts, in percent.", head, tuple(counted), digits=1))
+    numbers = Table("Detection by number of conflicts, in percent.", head, tuple(counted), digits=1)
+    blocks = (single, quoted(published("coninstruct_detection"), 1), numbers)
     note = "A model says of an instruction whether it holds conflicting constraints. A failure counts as wrong."
     return Section("coninstruct-detect", "ConInstruct: detection", note, blocks)
 

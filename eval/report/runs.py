@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from eval.config import EvalRun
 from eval.folder import EvalFolder
 
 
@@ -26,6 +27,7 @@ class Run:
     model: str | None
     judge: str | None
     folder: EvalFolder
+    run: EvalRun
     method: Mapping[str, Any]
     metrics: Mapping[str, Any]
 
@@ -34,10 +36,9 @@ class Run:
         return self.folder.protocol
 
     @property
-    def command(self) -> list[str]:
-        """The command line that made it, word by word."""
-        command: list[str] = yaml.safe_load((self.folder.path / "config.yaml").read_text("utf-8"))["command"]
-        return command
+    def judged(self) -> str | None:
+        """The runs whose answers were judged, if it asked about those."""
+        return " against ".join(self.run.judged) or None
 
 
 def read(folders: Sequence[EvalFolder]) -> list[Run]:
@@ -49,7 +50,8 @@ def read(folders: Sequence[EvalFolder]) -> list[Run]:
         name = path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}"
         engines = method["engines"]
         models = [engine_name(engines[role]) if role in engines else None for role in ("model", "verifier", "judge")]
-        runs.append(Run(name, models[0] or models[1], models[2], folder, method, folder.metrics))
+        run = EvalRun.model_validate(yaml.safe_load((path / "config.yaml").read_text("utf-8")))
+        runs.append(Run(name, models[0] or models[1], models[2], folder, run, method, folder.metrics))
     return runs
 
 
@@ -59,10 +61,20 @@ def engine_name(engine: Mapping[str, Any]) -> str:
     return f"{name} + {Path(engine['adapter']).name}" if engine.get("adapter") else name
 
 
-def same_but_seed(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs in groups whose settings are the same apart from their seed."""
+def grouped(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs that belong together: those of one `group` setting, else those that differ in nothing but their seed."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         setting = {key: value for key, value in run.method.items() if key not in ("seed", "fingerprint")}
-        groups.setdefault(json.dumps(setting, sort_keys=True), []).append(run)
+        key = ["group", run.run.settings.group] if run.run.settings.group else ["method", setting]
+        groups.setdefault(json.dumps(key, sort_keys=True), []).append(run)
     return list(groups.values())
+
+
+def models(runs: Sequence[Run]) -> str:
+    """The runs' models; several adapters of one model are only counted."""
+    names = list(dict.fromkeys(run.model or "" for run in runs))
+    bases = {name.partition(" + ")[0] for name in names}
+    if len(names) > 1 and len(bases) == 1 and all(" + " in name for name in names):
+        return f"{bases.pop()} + {len(names)} adapters"
+    return ", ".join(names)

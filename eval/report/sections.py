@@ -7,18 +7,31 @@ from statistics import fmean
 from typing import Any
 
 from eval.comparison import correlation
-from eval.report.blocks import Block, Figure, Figures, Row, Section, Table, Value, bounds, counted, percent, quoted
+from eval.report.blocks import (
+    Block,
+    Figure,
+    Figures,
+    Row,
+    Section,
+    Table,
+    Value,
+    bounds,
+    counted,
+    p_value,
+    percent,
+    quoted,
+)
 from eval.report.plots import Point, heat_map, stacked
 from eval.report.plots import correlation as correlation_plot
 from eval.report.published import published
 from eval.report.runs import Run
 
-VERDICTS = {"win": "c2", "tie": "none", "loss": "c1"}
+VERDICTS = {"win": "green", "tie": "grey", "loss": "vermilion"}
 ATTRIBUTION = {
-    "right, covered": "c2",
-    "right, missing": "c5",
-    "wrong, covered": "c4",
-    "wrong, missing": "c1",
+    "right, covered": "green",
+    "right, missing": "sky",
+    "wrong, covered": "orange",
+    "wrong, missing": "vermilion",
 }
 """Label correctness by whether the gold rationale is covered, each with its colour (paper, Figure 11)."""
 
@@ -35,15 +48,12 @@ def response(runs: Sequence[Run], classified: Sequence[Run]) -> Section:
         rows.append(Row((run.name, run.model, overall["n"], accuracy, bounds(overall["interval"]), *parts, *counts)))
     columns = ("Run", "Model", "Judged", "Resp. Acc.", "95% interval", *subsets)
     columns += ("Cut off", "Empty", "Failed", "Judge failed")
-    blanks = (None,) * (len(columns) - 4)
-    table = published("synuc_table1")
-    rows.append(Row((f"Paper, {table.table}, on WildChat-UC",), quoted=True, heading=True))
-    rows += [Row((one["Model"], "", None, one["Resp. Acc."], *blanks), quoted=True) for one in table.records()]
     caption = "Share of implicit conflicts that the answer recognises, in percent, with the 95% Wilson interval."
     blocks: list[Block] = [Table(caption, columns, tuple(rows), best=frozenset({3}))]
     points = _both_protocols(runs, classified)
     if len(points) >= 3:
         blocks += _correlation(points)
+    blocks.append(quoted(published("synuc_table1")))
     note = (
         "The model answers an implicit conflict without any instruction; a judge, who knows the gold rationale, says "
         "whether the answer recognises it (section 3.2). Failures are excluded, and counted."
@@ -70,13 +80,14 @@ def _correlation(points: Sequence[Point]) -> list[Block]:
         for one in table.records()
     ]
     figures = correlation([point.x for point in points], [point.y for point in points])
+    cells = [p_value(figures[key]) if key.endswith("_p") else figures[key] for key in _CORRELATION]
     label = "Response accuracy against recall on implicit conflicts"
     drawing = correlation_plot(label, points, papers, "recall on implicit conflicts, %", "response accuracy, %")
     caption = f"{label}; grey: the paper's 16 models. The line is the linear fit of ours."
     paper = published("synuc_figure9")
     pearson, spearman, linear = paper.rows
     rows = (
-        Row(("ours", len(points), *(figures[key] for key in _CORRELATION))),
+        Row(("ours", len(points), *cells)),
         Row((f"Paper, {paper.table}", len(papers), *pearson[1:], *spearman[1:], linear[1]), quoted=True),
     )
     columns = ("", "Models", *_CORRELATION.values())
@@ -104,15 +115,15 @@ def rationale(runs: Sequence[Run]) -> Section:
         shares = [percent(parts[name]["accuracy"]) for name in ("complete", "partial", "none", "covered")]
         counts = [parts[name]["n"] for name in ("complete", "partial", "none")]
         failed = (counted(run.metrics["failed"]), counted(run.metrics["judge_failed"]))
-        rows.append(Row((run.name, overall["n"], *counts, *shares, *failed)))
+        rows.append(Row((run.name, run.judged, overall["n"], *counts, *shares, *failed)))
         drawing = heat_map(f"Rationale coverage of {run.name}", overall["joint"], "coverage", "predicted", of_all=True)
         maps.append(Figure(f"rationale-{at}", f"{run.name}: coverage against label; items and share of all.", drawing))
         covered, missing = parts["covered"], parts["none"]
         right = (covered["correct"], missing["correct"])
         wrong = (covered["n"] - covered["correct"], missing["n"] - missing["correct"])
         bars[run.name] = dict(zip(ATTRIBUTION, (*right, *wrong), strict=True))
-    columns = ("Run", "Judged", "Complete", "Partial", "None", *_ACCURACIES, "Failed", "Judge failed")
-    spans = (("", 2), ("Coverage, items", 3), ("R(IC) where coverage is", 4), ("", 2))
+    columns = ("Run", "Answers of", "Judged", "Complete", "Partial", "None", *_ACCURACIES, "Failed", "Judge failed")
+    spans = (("", 3), ("Coverage, items", 3), ("R(IC) where coverage is", 4), ("", 2))
     plot = stacked("implicit conflicts, %", bars, ATTRIBUTION)
     note = "Whether a model's reasoning covers the gold rationale of an implicit conflict, as a judge sees it."
     blocks = (
@@ -123,39 +134,40 @@ def rationale(runs: Sequence[Run]) -> Section:
     return Section("rationale", "Rationale coverage", note, blocks)
 
 
-_ACCURACIES = ("complete", "partial", "none", "complete or partial")
+_ACCURACIES = ("Complete", "Partial", "None", "Complete or partial")
 
 
 def pairwise(runs: Sequence[Run]) -> Section:
     """Runs of `synuc eval pairwise` (paper, Figures 4, 12 and 13)."""
     bars: dict[str, dict[str, float]] = {}
     rows: list[Row] = []
+    order: list[Row] = []
     people: list[Row] = []
     for run in runs:
         data = run.metrics
         inconsistent = percent(data["inconsistent"]["share"]) if data["inconsistent"] else None
         failed = (counted(data["failed"]), counted(data["judge_failed"]))
-        tail = (inconsistent, percent(data["position"]["share"]), *failed)
+        order.append(Row((run.name, inconsistent, percent(data["position"]["share"]), *failed)))
         for name, part in {"Overall": data["overall"], **data["subsets"]}.items():
             if part["n"]:
                 bars[f"{run.name}, {name}"] = {verdict: part[verdict] for verdict in VERDICTS}
-            ends = tail if name == "Overall" else (None,) * len(tail)
-            rows.append(Row((run.name, name, part["n"], *_verdicts(part), *ends)))
+            rows.append(Row((run.name, run.judged, name, part["n"], *_verdicts(part))))
         if data["human"]:
             people += _people(run.name, data["human"])
-    columns: tuple[str, ...] = ("Run", "Subset", "Judged", "Win", "Tie", "Loss")
-    more = ("Orders disagree", "Won by first shown", "Failed", "Judge failed")
-    caption = "Verdicts on the first model against the second, in percent."
-    blocks: list[Block] = [Table(caption, columns + more, tuple(rows))]
+    columns = ("Subset", "Judged", "Win", "Tie", "Loss")
+    orders = ("Run", "Orders disagree", "Won by the first shown", "Failed", "Judge failed")
+    caption = "Verdicts on the first run against the second, in percent."
+    blocks: list[Block] = [Table(caption, ("Run", "Answers of", *columns), tuple(rows))]
     if bars:
         drawing = stacked("implicit conflicts, %", bars, VERDICTS)
-        blocks.append(Figures((Figure("pairwise", "Wins, ties and losses of the first model.", drawing),)))
+        blocks.append(Figures((Figure("pairwise", "Wins, ties and losses of the first run.", drawing),)))
+    blocks.append(Table("What the order of the two answers does, in percent; failures.", orders, tuple(order)))
     if people:
         agreed = ("Evaluators, raw", "Evaluators, κ", "Judge and people, raw", "Judge and people, κ")
         caption = "People's final verdicts in percent; agreement of the evaluators, and of the judge with people."
-        blocks.append(Table(caption, columns + agreed, tuple(people)))
-    blocks += [quoted(published("synuc_figure4")), quoted(published("synuc_agreement"))]
-    note = "Which of two models names the constraints that clash better, measured by the gold rationale (Appendix D)."
+        blocks.append(Table(caption, ("Run", *columns, *agreed), tuple(people)))
+    blocks += [quoted(published("synuc_figure4")), quoted(published("synuc_agreement"), folded=True)]
+    note = "Which of two runs names the constraints that clash better, measured by the gold rationale (Appendix D)."
     return Section("pairwise", "Pairwise attribution", note, tuple(blocks))
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from xml.etree.ElementTree import Element, fromstring
 
+import matplotlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eval.report.drawing import COLOURS, Drawing, text_width
 from eval.report.plots import (
+    LABELS,
+    LENGTH,
+    MARKS,
     SIDE,
     Bar,
     Point,
@@ -18,45 +24,74 @@ from eval.report.plots import (
     cloud,
     correlation,
     heat_map,
+    histogram,
     reliability,
     roc,
     stacked,
 )
-from eval.report.svg import Drawing, Frame, text_width
+from synuc.types import Label
 
 SHARES = st.floats(0, 1)
-NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
-LABELS = {"ND": {"ND": 3, "ER": 0, "IC": 1}, "ER": {"ND": 0, "ER": 0, "IC": 0}}
+NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn")), min_size=1, max_size=40)
+COUNTS = {"ND": {"ND": 3, "ER": 0, "IC": 1}, "ER": {"ND": 0, "ER": 0, "IC": 0}}
+DECLARATION = re.compile(r"([\w-]+): ([^;]+)")
 
 
-def marks(drawing: Drawing, kind: str) -> list[Element]:
-    return [element for element in fromstring(drawing.inline()) if element.get("class") == kind]
+def style(element: Element) -> dict[str, str]:
+    return dict(DECLARATION.findall(element.get("style", "")))
 
 
 def texts(drawing: Drawing) -> list[str]:
-    return [element.text or "" for element in fromstring(drawing.inline()) if element.tag == "text"]
+    return [element.text or "" for element in fromstring(drawing.inline()).iter("text")]
 
 
-def at(element: Element, *names: str) -> tuple[float, ...]:
-    return tuple(float(element.attrib[name]) for name in names)
+def corners(path: Element) -> list[tuple[float, float]]:
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", path.attrib["d"])]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def ends(element: Element) -> list[tuple[float, ...]]:
-    return [tuple(map(float, pair.split(","))) for pair in element.attrib["points"].split()]
+def span(path: Element) -> tuple[float, float]:
+    """The left and the right end of a path."""
+    places = [x for x, _ in corners(path)]
+    return min(places), max(places)
 
 
-def test_a_frame_puts_values_in_their_places() -> None:
-    frame = Frame(10, 20, 200, 100, (0, 2), (-1, 1))
-    assert (frame.x(0), frame.x(1), frame.x(2)) == (10, 110, 210)
-    assert (frame.y(1), frame.y(0), frame.y(-1)) == (20, 70, 120)
+def tipped(drawing: Drawing) -> dict[str, Element]:
+    """Shapes by what is shown when a reader points at them."""
+    shapes = {}
+    for shape in fromstring(drawing.inline()).iter():
+        if (title := shape.find("title")) is not None:
+            shapes[title.text or ""] = shape
+    return shapes
+
+
+def place(element: Element) -> tuple[float, float]:
+    """Where a text or a mark that is drawn more often stands, or the middle of a path."""
+    if element.tag != "path":
+        return float(element.attrib["x"]), float(element.attrib["y"])
+    xs, ys = zip(*corners(element), strict=True)
+    return (min(xs) + max(xs)) / 2, (min(ys) + max(ys)) / 2
+
+
+def lines(drawing: Drawing, colour: str) -> list[Element]:
+    paths = fromstring(drawing.inline()).iter("path")
+    return [path for path in paths if style(path).get("fill") == "none" and style(path)["stroke"] == f"var(--{colour})"]
+
+
+def dashed(drawing: Drawing) -> list[Element]:
+    return [path for path in lines(drawing, "soft") if "stroke-dasharray" in style(path)]
 
 
 def test_a_confusion_matrix_shows_counts_and_shares_of_the_row() -> None:
-    drawing = heat_map("c", LABELS, "gold", "predicted")
-    assert texts(drawing)[:5] == ["predicted", "gold", "ND", "ER", "IC"]
-    assert texts(drawing)[5:12] == ["ND", "3", "75.0%", "0", "0.0%", "1", "25.0%"]
-    shades = [float(cell.attrib["fill-opacity"]) for cell in marks(drawing, "heat")]
-    assert shades == [0.75, 0, 0.25, 0, 0, 0]  # a row without items is all 0
+    drawing = heat_map("c", COUNTS, "gold", "predicted")
+    found = texts(drawing)
+    assert {"predicted", "gold", "ND", "ER", "IC"} <= set(found)
+    assert found[-12:] == ["3", "75.0%", "0", "0.0%", "1", "25.0%", *["0", "0.0%"] * 3]
+    # Shades: what isn't any share of its row has none.
+    shades = [style(cell) for cell in tipped(drawing).values()]
+    assert [shade["fill"] for shade in shades] == ["var(--blue)", "none", "var(--blue)", "none", "none", "none"]
+    assert [float(shade.get("fill-opacity", 1)) for shade in shades if shade["fill"] != "none"] == [0.75, 0.25]
+    assert list(tipped(drawing))[:3] == ["ND as ND: 3", "ND as ER: 0", "ND as IC: 1"]
 
 
 def test_a_heat_map_can_show_shares_of_all() -> None:
@@ -66,123 +101,162 @@ def test_a_heat_map_can_show_shares_of_all() -> None:
 
 def test_bars_are_as_long_as_their_values_and_have_whiskers() -> None:
     drawing = bars("F1", [Bar("half", 0.5, (0.25, 0.75)), Bar("whole", 1.0)])
-    half, whole = marks(drawing, "c0")
-    assert at(half, "width") == (210,)
-    assert at(whole, "width") == (420,)
-    (left,) = at(half, "x")
-    line, low, high = marks(drawing, "whisker")
-    assert list(at(line, "x1", "x2")) == pytest.approx([left + 105, left + 315])
-    assert at(low, "x1") + at(high, "x1") == at(line, "x1", "x2")
+    left, right = span(tipped(drawing)["half: 50.00"])
+    assert right - left == pytest.approx(LENGTH / 2, abs=0.01)
+    assert span(tipped(drawing)["whole: 100.00"]) == pytest.approx((left, left + LENGTH), abs=0.01)
+    (whisker,) = (line for line in lines(drawing, "ink") if len(corners(line)) == 2)
+    assert span(whisker) == pytest.approx((left + LENGTH / 4, left + 3 * LENGTH / 4), abs=0.01)
 
 
 def test_stacked_bars_are_whole() -> None:
-    kinds = {"win": "c2", "tie": "none", "loss": "c1"}
-    drawing = stacked("s", {"a": {"win": 2, "tie": 1, "loss": 1}, "none": {"win": 0, "tie": 0, "loss": 0}}, kinds)
-    parts = [next(part for part in marks(drawing, kind) if part.tag == "rect") for kind in kinds.values()]
-    assert [at(part, "width")[0] for part in parts] == [210, 105, 105]
-    edges = [at(part, "x", "width") for part in parts]
-    assert [x + width for x, width in edges[:2]] == [pytest.approx(x) for x, _ in edges[1:]]
-    assert [title.text for part in parts for title in part] == ["a, win: 2 of 4", "a, tie: 1 of 4", "a, loss: 1 of 4"]
+    colours = {"win": "green", "tie": "grey", "loss": "vermilion"}
+    drawing = stacked("s", {"a": {"win": 2, "tie": 1, "loss": 1}, "b": {"win": 0, "tie": 0, "loss": 0}}, colours)
+    parts = [tipped(drawing)[f"a, {name}"] for name in ("win: 2 of 4", "tie: 1 of 4", "loss: 1 of 4")]
+    ends = [span(part) for part in parts]
+    assert [right - left for left, right in ends] == pytest.approx([LENGTH / 2, LENGTH / 4, LENGTH / 4], abs=0.01)
+    assert [right for _, right in ends[:2]] == pytest.approx([left for left, _ in ends[1:]], abs=0.01)
+    assert [style(part)["fill"] for part in parts] == ["var(--green)", "var(--grey)", "var(--vermilion)"]
 
 
 def test_a_reliable_answer_lies_on_the_diagonal() -> None:
     drawing = reliability("r", [(0.5, 0.5, 1), (0.9, 0.6, 4)])
-    (diagonal,) = marks(drawing, "dashed")
-    x1, y1, x2, y2 = at(diagonal, "x1", "y1", "x2", "y2")
-    few, many = marks(drawing, "c0")
-    assert list(at(few, "cx", "cy")) == pytest.approx([(x1 + x2) / 2, (y1 + y2) / 2])
-    assert at(many, "cy")[0] > y1 - 0.9 * (y1 - y2)  # less right than sure: below the diagonal
-    assert at(many, "r")[0] == 9
-    assert at(few, "r")[0] == 6
+    (diagonal,) = dashed(drawing)
+    (x1, y1), (x2, y2) = corners(diagonal)
+    few = place(tipped(drawing)["confidence 50.0, accuracy 50.0, 1 answers"])
+    many = place(tipped(drawing)["confidence 90.0, accuracy 60.0, 4 answers"])
+    assert few == pytest.approx(((x1 + x2) / 2, (y1 + y2) / 2))
+    assert many == pytest.approx((x1 + 0.9 * SIDE, y1 - 0.6 * SIDE), abs=0.01)
 
 
 def test_the_linear_fit_goes_through_points_of_a_line() -> None:
     ours = [Point("a", 0.2, 0.3), Point("b", 0.4, 0.4), Point("c", 0.8, 0.6)]
     drawing = correlation("c", ours, [Point("paper", 0.5, 0.5)], "x", "y")
-    (line,) = marks(drawing, "curve c0")
-    first, _, last = marks(drawing, "c0")
-    assert ends(line) == [pytest.approx(at(first, "cx", "cy")), pytest.approx(at(last, "cx", "cy"))]
-    assert len(marks(drawing, "published")) == 1
-    names = [element for element in fromstring(drawing.inline()) if element.get("class") == "label halo"]
-    assert [name.text for name in names] == ["a", "b", "c"]
-    assert marks(correlation("c", ours[:2], [], "x", "y"), "curve c0") == []
+    (line,) = lines(drawing, "blue")
+    shapes = tipped(drawing)
+    assert list(shapes) == ["paper: 50.00, 50.00", "a: 20.00, 30.00", "b: 40.00, 40.00", "c: 80.00, 60.00"]
+    first, last = corners(line)
+    assert first == pytest.approx(place(shapes["a: 20.00, 30.00"]), abs=0.01)
+    assert last == pytest.approx(place(shapes["c: 80.00, 60.00"]), abs=0.01)
+    assert texts(drawing)[-3:] == ["a", "b", "c"]
+    assert lines(correlation("c", ours[:2], [], "x", "y"), "blue") == []
 
 
-def test_labels_have_shapes_of_their_own() -> None:
-    series = [Series(kind.upper(), kind, (Point("p", 0, 0), Point("q", 3, 1))) for kind in ("nd", "er", "ic")]
+def test_names_of_points_in_one_place_stand_above_each_other() -> None:
+    root = fromstring(correlation("c", [Point("a", 0.5, 0.5), Point("b", 0.5, 0.5)], [], "x", "y").inline())
+    lower, upper = (float(text.attrib["y"]) for text in root.iter("text") if text.text in ("a", "b"))
+    assert lower - upper == pytest.approx(14, abs=0.01)
+
+
+def test_labels_have_colours_and_shapes_of_their_own() -> None:
+    series = [Series(label, LABELS[label], (Point("p", 0, 0), Point("q", 3, 1))) for label in Label]
     drawing = cloud("states", series)
-    # One of each is in the legend.
-    shapes = {kind: [mark.tag for mark in marks(drawing, kind)] for kind in ("nd", "er", "ic")}
-    assert shapes == {"nd": ["circle"] * 3, "er": ["rect"] * 3, "ic": ["polygon"] * 3}
+    points = tipped(drawing).values()
+    fills = [style(point)["fill"] for point in points]
+    assert fills == ["var(--blue)"] * 2 + ["var(--orange)"] * 2 + ["var(--vermilion)"] * 2
+    paths = {f"#{path.get('id')}": path for path in fromstring(drawing.inline()).iter("path")}
+    outlines = {re.sub("[^A-Z]", "", paths.get(point.get("href", ""), point).attrib["d"]) for point in points}
+    assert outlines == {"MCCCCCCCC", "MLLL", "MLL"}
+    assert set(MARKS) == set(LABELS.values())
 
 
-def test_points_in_one_place_are_drawn_in_the_middle() -> None:
-    drawing = cloud("states", [Series("ND", "nd", (Point("p", 5, 5), Point("q", 5, 5)))])
-    (area,) = marks(drawing, "area")
-    x, y, width, height = at(area, "x", "y", "width", "height")
-    assert [at(mark, "cx", "cy") for mark in marks(drawing, "nd")[1:]] == [(x + width / 2, y + height / 2)] * 2
+def test_two_clouds_are_of_one_size() -> None:
+    few = cloud("a", [Series("ND", "blue", (Point("p", 5, 5), Point("q", 5, 5)))])
+    many = cloud("b", [Series(label, LABELS[label], (Point("p", -90, 0), Point("q", 3, 1))) for label in Label])
+    assert few.width == many.width
+    assert fromstring(few.svg).attrib["viewBox"] == fromstring(many.svg).attrib["viewBox"]
 
 
 def test_a_roc_curve_begins_and_ends_in_the_corners() -> None:
     drawing = roc("roc", {"v": [(0, 0), (0.2, 0.9), (1, 1)]})
-    (diagonal,) = marks(drawing, "dashed")
-    (curve,) = marks(drawing, "curve c0")
-    start, middle, end = ends(curve)
-    assert start + end == at(diagonal, "x1", "y1", "x2", "y2")
-    assert list(middle) == pytest.approx([start[0] + 0.2 * SIDE, start[1] - 0.9 * SIDE])
+    (diagonal,) = dashed(drawing)
+    (curve,) = lines(drawing, "blue")
+    start, middle, end = corners(curve)
+    assert [start, end] == corners(diagonal)
+    assert middle == pytest.approx((start[0] + 0.2 * SIDE, start[1] - 0.9 * SIDE), abs=0.01)
 
 
-@settings(deadline=None)
+def test_a_histogram_has_a_bar_for_each_bin_and_side() -> None:
+    drawing = histogram("h", "q", [0, 50, 100], {"right": [1, 4], "wrong": [2, 0]}, tau=75)
+    shapes = tipped(drawing)
+    names = ["right, 0 to 50: 1", "right, 50 to 100: 4", "wrong, 0 to 50: 2", "wrong, 50 to 100: 0"]
+    assert list(shapes) == names
+    heights = [max(y for _, y in corners(bar)) - min(y for _, y in corners(bar)) for bar in shapes.values()]
+    assert [height / heights[0] for height in heights] == pytest.approx([1, 4, 2, 0], abs=0.01)
+    (threshold,) = dashed(drawing)
+    (x, _), _ = corners(threshold)
+    left, right = span(shapes[names[1]])
+    # Bars of the second bin are right of its middle and beside each other; tau stands in the middle of the bin.
+    assert left < x
+    assert right == pytest.approx(x)
+    assert span(shapes[names[3]])[0] == pytest.approx(x)
+
+
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(NAMES, SHARES, SHARES, SHARES), min_size=1, max_size=5))
 def test_nothing_leaves_a_picture(rows: list[tuple[str, float, float, float]]) -> None:
     points = [Point(name, x, y) for name, x, y, _ in rows]
-    counts = {name: {name[::-1]: round(100 * x), "b": 1} for name, x, _, _ in rows}
-    width = {len(row) for row in counts.values()}
+    counts = {name: {"a": round(100 * x), "b": 1} for name, x, _, _ in rows}
     drawings = [
         bars("share, %", [Bar(name, x, (min(y, z), max(y, z))) for name, x, y, z in rows]),
-        stacked("s", {name: {"a": x, name: y} for name, x, y, _ in rows[:1]}, {"a": "c0", rows[0][0]: "c1"}),
+        stacked("s", counts, {"a": "blue", "b": "vermilion"}),
         correlation("c", points, points, "x", "y"),
         roc("roc", {name: [(0, 0), (x, y), (1, 1)] for name, x, y, _ in rows}),
         reliability("r", [(x, y, round(1 + 100 * z)) for _, x, y, z in rows]),
-        cloud("states", [Series(name, "ic", (point,)) for (name, *_), point in zip(rows, points, strict=True)]),
-        *([heat_map("h", counts, "gold", "predicted")] if len(width) == 1 else []),
+        cloud("states", [Series("IC", "vermilion", tuple(points))]),
+        heat_map("h", counts, "gold", "predicted"),
+        histogram("h", "q", [0, 50, 100], {"a": [3, round(100 * rows[0][1])], "b": [0, 2]}, tau=80),
     ]
     for drawing in drawings:
         inside(fromstring(drawing.inline()))
 
 
 def inside(root: Element) -> None:
-    width, height = at(root, "width", "height")
-    for element in root:
-        for name, most in (("x", width), ("cx", width), ("x1", width), ("x2", width), ("y", height), ("cy", height)):
-            assert -0.01 <= float(element.get(name, 0)) <= most + 0.01, element.attrib
-        if element.tag == "rect":
-            assert float(element.attrib["x"]) + float(element.attrib["width"]) <= width + 0.01
+    width, height = (float(root.attrib[side]) for side in ("width", "height"))
+    for element in root.iter():
+        places = [place(element)] if element.tag in ("use", "text") else []
+        if element.tag == "path" and "id" not in element.attrib:
+            places = corners(element)
+        for x, y in places:
+            assert -0.01 <= x <= width + 0.01, element.attrib
+            assert -0.01 <= y <= height + 0.01, element.attrib
         if element.tag == "text" and not element.get("transform"):
             x, size = float(element.attrib["x"]), text_width(element.text or "")
-            begin = {"start": x, "middle": x - size / 2, "end": x - size}[element.attrib["text-anchor"]]
+            begin = {"start": x, "middle": x - size / 2, "end": x - size}[style(element)["text-anchor"]]
             # Widths are estimates: half a letter may stand over.
             assert -6 <= begin <= begin + size <= width + 6, element.text
 
 
-def test_names_of_points_in_one_place_stand_above_each_other() -> None:
-    drawing = correlation("c", [Point("a", 0.5, 0.5), Point("b", 0.5, 0.5)], [], "x", "y")
-    lower, upper = marks(drawing, "label halo")
-    assert at(lower, "y")[0] - at(upper, "y")[0] == 14
-
-
-@pytest.mark.parametrize("text", ["<script>&\"'", "中文标签", "\u202eabc"])
+@pytest.mark.parametrize("text", ["<script>&\"'", "中文标签", "\u202eabc", "$x^2$ costs $5", "a\\frac"])
 def test_text_is_text(text: str) -> None:
-    draw: list[Callable[[], Drawing]] = [lambda: bars(text, [Bar(text, 0.5)]), lambda: roc(text, {text: [(0, 0)]})]
+    draw: list[Callable[[], Drawing]] = [
+        lambda: bars(text, [Bar(text, 0.5)]),
+        lambda: roc(text, {text: [(0, 0), (1, 1)]}),
+        lambda: heat_map(text, {text: {text: 1}}, text, text),
+        lambda: correlation(text, [Point(text, 0.5, 0.5)], [], text, text),
+    ]
     for one in draw:
         root = fromstring(one().inline())
         assert root.attrib["aria-label"] == text
         assert text in texts(one())
 
 
-def test_a_file_holds_its_style_and_a_page_holds_it_once() -> None:
-    drawing = bars("F1", [Bar("a", 0.5)])
-    assert "<style" not in drawing.inline()
+def test_pictures_on_a_page_take_its_colours_and_files_have_their_own() -> None:
+    drawing = bars("F1", [Bar("a", 0.5, (0.1, 0.9))])
+    assert not re.search("#[0-9a-f]{6}", re.sub('(href|id)="[^"]*"', "", drawing.inline()))
+    used = set(re.findall(r"var\(--(\w+)\)", drawing.inline()))
+    assert {"blue", "ink", "soft", "rule"} <= used <= set(COLOURS)
     root = fromstring(drawing.standalone())
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert "prefers-color-scheme: dark" in (root[0].text or "")
+    assert "var(" not in drawing.standalone()
+    assert COLOURS["blue"] in drawing.standalone()
+
+
+def test_pictures_are_the_same_every_time_and_leave_matplotlib_as_it_was() -> None:
+    before = dict(matplotlib.rcParams)
+    series = [Series("ND", "blue", (Point("p", 0, 0), Point("q", 3, 1)))]
+    assert cloud("a", series).standalone() == cloud("a", series).standalone()
+    # No mark of one picture is taken for another's on the same page.
+    ids = [set(re.findall('id="([^"]+)"', cloud(label, series).inline())) for label in ("a", "b")]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert dict(matplotlib.rcParams) == before

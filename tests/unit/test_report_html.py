@@ -12,14 +12,18 @@ import pytest
 
 from eval.folder import EvalFolder
 from eval.protocol import Result
-from eval.report.blocks import Cases, Estimate, Figures, Listing, Section, Table, quoted
+from eval.report.blocks import Cases, Estimate, Figures, Listing, Row, Section, Table, quoted
+from eval.report.drawing import COLOURS, STYLE
 from eval.report.html import ReportError, build, contents_of
 from eval.report.published import published
 from eval.report.runs import read
-from synuc.types import Label
+from eval.uc import Classification
+from synuc.formatting import Retention
 from tests.report_runs import (
     ITEMS,
+    LONG,
     SUBSETS,
+    bench_item,
     conflictprobe,
     everything,
     response,
@@ -137,28 +141,59 @@ def test_the_header_says_what_was_done_and_at_which_cost(tmp_path: Path) -> None
     assert listing.lines == ("# run\nsynuc eval response --model models/tiny-4b --run runs/run --set 'seed: 1'",)
 
 
-def test_table_4_has_our_rows_their_mean_and_the_papers(tmp_path: Path) -> None:
+def test_table_4_has_our_rows_and_the_papers(tmp_path: Path) -> None:
     runs = [uc(tmp_path / "one", seed=1), uc(tmp_path / "two", wrong=(2, 3), seed=2), uc(tmp_path / "other", model="m")]
     table = tables(contents(runs)["uc"])[0]
     rows = {row.cells[0]: row for row in table.rows}
     assert table.columns[:6] == ("Run", "Model", "P", "R", "F1", "R(IC)")
-    assert [name for name, _ in table.spans] == ["", *SUBSETS, "Overall"]
+    assert [name for name, _ in table.spans] == ["", "Overall", *SUBSETS]
+    assert table.titles()[2:6] == ["Overall P", "Overall R", "Overall F1", "Overall R(IC)"]
     # 12 conflicts, all found, against two missed: 100 and 83.33; t(0.975, 1) = 12.7062 times 8.33.
-    assert rows["one"].cells[-1] == Estimate(100, None)
-    mean = rows["mean of 2: one, two"].cells[-1]
+    assert [row.cells[0] for row in table.rows if not row.quoted] == ["one … (2 runs)", "other"]
+    assert rows["other"].cells[5] == Estimate(100, None)
+    mean = rows["one … (2 runs)"].cells[5]
     assert isinstance(mean, Estimate)
     assert mean.mean == pytest.approx((100 + 100 * 10 / 12) / 2)
     assert mean.half_width == pytest.approx(12.7062 * 100 / 12, rel=1e-4)
-    assert sum(str(name).startswith("mean of") for name in rows) == 1
+    assert "(one … (2 runs): one, two)" in table.caption
     paper = rows["SynUC (DR-GRPO†)"]
     assert paper.quoted
-    assert paper.cells[-2:] == (Estimate(81.01, 0.59), Estimate(84.09, 1.07))
-    assert rows["Claude Opus 4.8"].cells[-1] == 43.31
-    assert table.titles()[-4:] == ["Overall P", "Overall R", "Overall F1", "Overall R(IC)"]
-    printed = {row.cells[0]: cells[-1] for row, cells in table.printed()}
-    assert (printed["SynUC (SFT)"].text, printed["SynUC (SFT)"].spread) == ("82.20", "± 2.25")
-    best = [row.cells[0] for row, cells in table.printed() if not row.heading and cells[-1].best]
-    assert best == ["one", "other"]
+    assert paper.cells[4:6] == (Estimate(81.01, 0.59), Estimate(84.09, 1.07))
+    assert rows["Claude Opus 4.8"].cells[5] == 43.31
+    assert rows["Claude Opus 4.8"].cells[-1] == 47.06
+    printed = {row.cells[0]: cells for row, cells in table.printed() if not row.heading}
+    assert (printed["SynUC (SFT)"][5].text, printed["SynUC (SFT)"][5].spread) == ("82.20", "± 2.25")
+    assert [name for name, cells in printed.items() if cells[5].best] == ["other"]
+
+
+def test_runs_of_one_group_are_one_row(tmp_path: Path) -> None:
+    first = uc(tmp_path / "a", wrong=(2,), adapter="runs/sft-1", group="five seeds")
+    second = uc(tmp_path / "b", adapter="runs/sft-2", group="five seeds")
+    alone = uc(tmp_path / "c", adapter="runs/sft-3")
+    table, counts = tables(contents([first, second, alone])["uc"])[:2]
+    ours = [row.cells for row in table.rows if not row.quoted]
+    assert [cells[:2] for cells in ours] == [("five seeds (2 runs)", "tiny-4b + 2 adapters"), ("c", "tiny-4b + sft-3")]
+    # Eleven of twelve conflicts, and all.
+    recall = ours[0][5]
+    assert isinstance(recall, Estimate)
+    assert recall.mean == pytest.approx(100 * 23 / 24)
+    assert recall.half_width == pytest.approx(12.7062 * 50 / 12, rel=1e-4)
+    assert "(five seeds (2 runs): a, b)" in table.caption
+    # Each run is still there.
+    assert [row.cells[0] for row in counts.rows] == ["a", "b", "c"]
+    assert [row.cells[5] for row in counts.rows] == pytest.approx([100 * 11 / 12, 100, 100])
+
+
+def test_the_papers_table_4_stands_alone_where_the_subsets_are_others(tmp_path: Path) -> None:
+    run = uc(tmp_path / "run")
+    metrics = {**run.metrics, "subsets": {"ours": run.metrics["overall"]}}
+    run.write_metrics(metrics)
+    ours, papers = tables(contents([run])["uc"])[:2]
+    assert [name for name, _ in ours.spans] == ["", "Overall", "ours"]
+    assert not any(row.quoted for row in ours.rows)
+    assert [name for name, _ in papers.spans] == ["", "Overall", *SUBSETS]
+    assert {row.cells[0]: row.cells for row in papers.rows}["SynUC (DR-GRPO†)"][4] == Estimate(84.09, 1.07)
+    assert not any(None in row.cells for row in papers.rows)
 
 
 def test_the_papers_other_comparisons_are_at_hand(tmp_path: Path) -> None:
@@ -177,12 +212,21 @@ def test_published_figures_are_printed_with_all_their_digits() -> None:
     assert printed["ShareGPT-UC review", "three-way exact, %"] == "87.50"
     assert printed["UC-Data labels, reviewer 1", "match, %"] == "93"
     assert table.numeric() == [False, False, True]
+    # Columns of one subset stand under its name.
+    wide = quoted(published("synuc_table5"))
+    assert wide.spans == (("", 2), *((name, 4) for name in (*SUBSETS, "Overall")))
+    assert wide.titles() == list(published("synuc_table5").columns)
+
+
+def test_a_column_of_numbers_is_one_without_texts() -> None:
+    rows = (Row(("a", 1.0, None, "1 to 2")), Row(("b", None, None, None)))
+    assert Table("c", ("name", "some", "none", "range"), rows).numeric() == [False, True, True, False]
 
 
 def test_failures_and_unreadable_answers_are_counted(tmp_path: Path) -> None:
     counts = tables(contents([uc(tmp_path / "run")])["uc"])[1]
-    assert counts.columns == ("Run", "Items", "Accuracy", "Unparseable", "Refusal", "Cut off", "Failed")
-    name, items, accuracy, *kinds = counts.rows[0].cells
+    assert counts.columns[-4:] == ("Unparseable", "Refusal", "Cut off", "Failed")
+    name, _, items, accuracy, _, _, *kinds = counts.rows[0].cells
     assert (name, items, kinds) == ("run", 24, [1, 0, 0, 1])
     assert accuracy == pytest.approx(100 * 22 / 24)
 
@@ -250,16 +294,22 @@ def test_the_response_table(tmp_path: Path) -> None:
     table = tables(contents([response(tmp_path / "run", 3)])["response"])[0]
     assert table.rows[0].cells[:4] == ("run", "tiny-4b", 12, 25.0)
     assert table.rows[0].cells[-4:] == (1, 0, 0, 0)
-    assert ("Kimi K2.6", 31.67) in [(row.cells[0], row.cells[3]) for row in table.rows if not row.heading]
+    papers = tables(contents([response(tmp_path / "other", 3)])["response"])[-1]
+    assert ("Kimi K2.6", 31.67) in [row.cells[:2] for row in papers.rows]
+    assert papers.columns[1] == "Resp. Acc."
 
 
 def test_judged_protocols(folders: list[EvalFolder]) -> None:
     found = contents(folders)
     coverage = tables(found["rationale"])[0].rows[0].cells
     # Every third answer is complete, partial, none; every second predicts IC.
-    assert coverage[:6] == ("coverage", 12, 4, 4, 4, 50.0)
-    pairs, people = tables(found["pairwise"])[:2]
-    assert pairs.rows[0].cells[:7] == ("pairs", "Overall", 12, 50.0, 25.0, 25.0, 25.0)
+    assert coverage[:7] == ("coverage", "base", 12, 4, 4, 4, 50.0)
+    pairs, order, people = tables(found["pairwise"])[:3]
+    assert pairs.rows[0].cells == ("pairs", "base against tuned-1", "Overall", 12, 50.0, 25.0, 25.0)
+    # A quarter isn't consistent, and of the consistent ones every first is a win.
+    assert order.rows[0].cells == ("pairs", 25.0, 100.0, 0, 0)
+    described = {row.cells[0]: row.cells[2] for row in tables(found["runs"])[0].rows}
+    assert (described["coverage"], described["pairs"]) == ("answers of base", "answers of base against tuned-1")
     assert people.rows[0].cells[:6] == ("pairs", "Overall", 4, 50.0, 25.0, 25.0)
     assert people.rows[1].cells[1:3] == ("WildChat-UC", 4)
     # The evaluators never agree.
@@ -270,22 +320,27 @@ def test_judged_protocols(folders: list[EvalFolder]) -> None:
         ("ER", 0, 6, 0.0),
         ("IC", 0, 12, 0.0),
     ]
-    assert figures(found["verifier"]) == ["verifier-roc"]
+    assert figures(found["verifier"]) == ["verifier-roc", "verifier-confidence-1"]
 
 
 def test_states_stand_beside_the_papers(tmp_path: Path) -> None:
-    section = contents([with_states(uc(tmp_path / "run"))])["states"]
-    assert figures(section) == ["states-1"]
+    section = contents([with_states(uc(tmp_path / "before"), -0.02), with_states(uc(tmp_path / "after"))])["states"]
+    pictures = section.blocks[0]
+    assert isinstance(pictures, Figures)
+    before, after = pictures.figures
+    assert (before.name, after.name) == ("states-1", "states-2")
+    assert before.caption == "before, tiny-4b: UMAP, silhouette -0.020."
+    assert before.drawing.width == after.drawing.width
     table = tables(section)[0]
-    assert table.rows[0].cells == ("run", "tiny-4b", 24, "1 (failed 1)", 0.25, "PCA")
-    assert [row.cells[4] for row in table.rows[2:]] == [-0.024, 0.293, 0.313]
+    assert table.rows[1].cells == ("after", "tiny-4b", 24, "1 (failed 1)", 0.25, "UMAP")
+    assert [row.cells[4] for row in table.rows[3:]] == [-0.024, 0.293, 0.313]
 
 
 def test_related_work(folders: list[EvalFolder]) -> None:
     found = contents(folders)
-    detection = tables(found["coninstruct-detect"])[0]
+    detection, papers = tables(found["coninstruct-detect"])[:2]
     assert detection.rows[0].cells[:4] == ("detect", "tiny-4b", 100.0, None)
-    assert ("DeepSeek-R1", 91.5) in [(row.cells[0], row.cells[11]) for row in detection.rows if not row.heading]
+    assert ("DeepSeek-R1", 91.5) in [(row.cells[0], row.cells[-1]) for row in papers.rows]
     behaviour = {row.cells[2]: row.cells for row in tables(found["coninstruct-resolve"])[0].rows}
     assert behaviour["none"][3:6] == (1, 100.0, 0.0)
     assert behaviour["1-2"][3:6] == (1, 0.0, 100.0)
@@ -313,6 +368,23 @@ def test_what_cannot_be_reported(tmp_path: Path) -> None:
         build([run], tmp_path / "file" / "report.html")
 
 
-def test_labels_have_a_mark_of_their_own() -> None:
-    style = (Path(__file__).parents[2] / "eval/report/style.css").read_text("utf-8")
-    assert all(f".plot .{label.value.lower()} {{" in style for label in Label)
+def test_the_page_has_every_colour_in_both_themes() -> None:
+    dark = STYLE.partition("@media")[2].partition("svg")[0]
+    # What stands on colours is dark in both.
+    assert set(re.findall(r"--([\w-]+): #", dark)) == set(COLOURS) - {"deep"}
+    assert set(re.findall(r"var\(--([\w-]+)\)", STYLE)) <= set(COLOURS)
+
+
+def test_a_page_about_ten_runs_of_300_items_is_small(tmp_path: Path) -> None:
+    items = [bench_item(n, ("ND", "ER", "IC")[n % 3]) for n in range(300)]
+    for item in items:
+        item["history"]["turns"] *= 4  # some 5,000 characters, as the dialogues of the paper
+    answer = {"predicted": "ND", "kind": "", "answer": LONG * 3, "probabilities": None, "prompt_tokens": 1500}
+    results = [Result(id=item["id"], value=answer) for item in items]
+    metrics = Classification(Retention.PARTIAL, "trained", "reasoned", 0.01, 512).figures(items, results)
+    points = [{"id": item["id"], "label": item["label"], "x": n % 17, "y": n % 23} for n, item in enumerate(items)]
+    metrics["states"] = {"points": points, "silhouette": 0.1, "projection": "umap", "n": 300, "excluded": {}}
+    runs = [write(tmp_path / f"run-{n}", "uc", items, results, metrics) for n in range(10)]
+    build(runs, tmp_path / "report.html")
+    size = (tmp_path / "report.html").stat().st_size
+    assert 500_000 < size < 2_000_000
