@@ -6,9 +6,9 @@ import asyncio
 import gc
 import importlib.util
 import inspect
-import json
 import os
 import warnings
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,18 @@ from actors.engine import (
     sampling_seed,
     sampling_temperature,
 )
+from actors.vllm_adapters import OWN, Adapter, Adapters, read_adapter, room_for
 from synuc.config import Price, VllmEngine
 from synuc.neutralise import neutralise
 from synuc.types import CallFailed, LLMRequest, Spoken
 
-# The LoRA ranks that vLLM has room for; an adapter takes the next larger one.
-LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-
 
 class InProcessVllm:
-    """vLLM as a part of this process, and its children. It starts at the first call, in the running loop."""
+    """vLLM as a part of this process, and its children. It starts at the first call, in the running loop.
+
+    A request's `adapter` is one of those that `add_adapter` loaded, or of `held`; empty: the config's own, or the model
+    itself.
+    """
 
     def __init__(self, config: VllmEngine) -> None:
         self.name = config.model
@@ -43,21 +45,70 @@ class InProcessVllm:
         self._ids = count()
         self._tokenizer: Any = None
         self._special: frozenset[str] = frozenset()
-        self._lora: Any = None
+        self._adapters = Adapters(config.max_adapters, config.max_adapter_rank)
 
     async def check(self) -> None:
         """Whether the package, the model and the adapter are there; starts nothing."""
         _require_vllm()
         await asyncio.to_thread(_model_path, self._config.model)
         if self._config.adapter:
-            _lora_rank(self._config.adapter)
+            read_adapter(Path(self._config.adapter), "engine.adapter")
 
-    async def complete(self, request: LLMRequest, attempt: int) -> Completion:
-        """See `actors.engine.Engine`."""
+    async def start(self) -> None:
+        """Start the engine, unless it runs. Raises EngineUnavailable if it can't."""
         if self._started is None:
             self._started = asyncio.create_task(self._start())
         # Shielded: a cancelled call must not leave an engine that nobody holds.
         await asyncio.shield(self._started)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine has started and not died since."""
+        return self._llm is not None and not self._llm.errored
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The adapters by name with their versions: 16 hex digits of the SHA-256 of the weights.
+
+        The empty name is the config's own adapter, or the model itself, which has an empty version.
+        """
+        return self._adapters.versions
+
+    async def add_adapter(self, name: str, folder: Path) -> None:
+        """Load the LoRA adapter in `folder` under `name`, also in place of another one, with nothing of it kept.
+
+        Calls that began with the old one finish with it; this returns when they have. At most `max_adapters` names.
+
+        Raises:
+            EngineUnavailable: no adapter, one of another model, or no room. What was there before stays.
+            EngineDead: the engine died.
+        """
+        await self.start()
+        files = await asyncio.to_thread(read_adapter, folder, f"adapter {name}")
+        await self._adapters.load(self._llm, name, files)
+
+    async def remove_adapter(self, name: str) -> None:
+        """Take an adapter away, when the calls that began with it have finished. Raises KeyError: there is none."""
+        await self._adapters.unload(self._llm, name)
+
+    def held(self, name: str) -> AbstractContextManager[Adapter]:
+        """The adapter that has this name now. Requests that name its `key` in the block get it, whatever is loaded.
+
+        Raises KeyError: there is none.
+        """
+        return self._adapters.held(name)
+
+    async def complete(self, request: LLMRequest, attempt: int) -> Completion:
+        """See `actors.engine.Engine`. A cancelled call is aborted inside vLLM, too: it frees its place there."""
+        await self.start()
+        try:
+            held = self._adapters.held(request.adapter)
+        except KeyError:
+            raise CallFailed("bad_request", f"the engine has no adapter {request.adapter}") from None
+        with held as adapter:
+            return await self._complete(request, attempt, adapter.lora)
+
+    async def _complete(self, request: LLMRequest, attempt: int, lora: Any) -> Completion:
         from vllm import SamplingParams
         from vllm.exceptions import VLLMClientError
         from vllm.inputs import TokensPrompt
@@ -83,7 +134,7 @@ class InProcessVllm:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         tokens = TokensPrompt(prompt_token_ids=prompt)
-        answers = self._llm.generate(tokens, sampling, str(next(self._ids)), lora_request=self._lora)
+        answers = self._llm.generate(tokens, sampling, str(next(self._ids)), lora_request=lora)
         try:
             # FINAL_ONLY: there is one.
             answer = [answer async for answer in answers][-1]
@@ -152,7 +203,7 @@ class InProcessVllm:
         config = self._config
         _require_vllm()
         model = _model_path(config.model)
-        lora_rank = _lora_rank(config.adapter) if config.adapter else None
+        own = read_adapter(Path(config.adapter), "engine.adapter") if config.adapter else None
         # vLLM's warnings at every start say that this CPU isn't a GPU.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -191,9 +242,14 @@ class InProcessVllm:
                     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             else:
                 settings["gpu_memory_utilization"] = config.gpu_memory_utilization
-            if config.adapter:
-                settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": lora_rank}
-                self._lora = LoRARequest("adapter", 1, str(Path(config.adapter).resolve()))
+            # One more than there are names: while one is replaced, both of its versions are at work.
+            places = (own is not None) + (config.max_adapters + 1 if config.max_adapters else 0)
+            if places:
+                rank = max(own.rank if own else 0, config.max_adapter_rank if config.max_adapters else 0)
+                room = room_for(rank, "engine.max_adapter_rank")
+                settings |= {"enable_lora": True, "max_loras": places, "max_lora_rank": room}
+            lora = LoRARequest("adapter", OWN, str(own.folder)) if own else None
+            self._adapters.own(own.version if own else "", lora)
             try:
                 # Not returned: the thread's future would keep it alive.
                 self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
@@ -262,17 +318,6 @@ def _model_path(model: str) -> str | Path:
             f"engine.model={model}: no such folder, and not to be had from the hub ({_short(error)}); {advice}"
         ) from None
     return model
-
-
-def _lora_rank(adapter: str) -> int:
-    try:
-        rank = int(json.loads((Path(adapter) / "adapter_config.json").read_text("utf-8"))["r"])
-    except (OSError, ValueError, KeyError) as error:
-        raise EngineUnavailable(f"engine.adapter={adapter}: no LoRA adapter ({_short(error)})") from None
-    for room in LORA_RANKS:
-        if rank <= room:
-            return room
-    raise EngineUnavailable(f"engine.adapter={adapter}: vLLM takes ranks up to {LORA_RANKS[-1]}, not {rank}")
 
 
 def _special_tokens(tokenizer: Any) -> frozenset[str]:

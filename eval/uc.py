@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-from eval import prompting
 from eval.bench import BenchItem
 from eval.calibration import calibration
 from eval.metrics import by_subset, confusion, intervals
 from eval.protocol import Item, Result
 from eval.slices import sliced
-from synuc.formatting import JUDGMENT, Retention, detector_messages, retain
-from synuc.neutralise import neutralise
+from synuc import formatting
+from synuc.formatting import JUDGMENT, Retention, messages_for
 from synuc.reading import label_probabilities, read_label, unreadable
 from synuc.types import Label, LLMRequest, Spoken
 
-Prompt = Literal["trained", "zero_shot"]
-"""The form that our detectors were trained on, or a short one for models that weren't. The labels are the same."""
-
-Mode = Literal["reasoned", "label"]
-"""Reason, then give a label; or the label at once, with the probability of each."""
+Prompt = formatting.Prompt
+Mode = formatting.Asked
 
 FIRST_WORDS = 8
 """Tokens of an answer that is a label alone."""
@@ -30,11 +26,7 @@ FIRST_WORDS = 8
 
 def messages(item: BenchItem, retention: Retention, prompt: Prompt, mode: Mode = "reasoned") -> list[dict[str, str]]:
     """What a model is asked about an item: one user message, which holds the follow-up last."""
-    if prompt == "trained":
-        return detector_messages(item.history, item.follow_up, retention)
-    name = "zero_shot" if mode == "reasoned" else "label_only"
-    content = prompting.render(name, dialogue=retain(item.history, retention), follow_up=item.follow_up)
-    return [{"role": "user", "content": neutralise(content)}]
+    return messages_for(item.history, item.follow_up, retention, prompt, mode)
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,9 @@ class Classification:
             "intervals": intervals(gold, predicted),
             "confusion": confusion(gold, predicted),
             "kinds": {kind: kinds[kind] for kind in ("unparseable", "refusal", "cut_off", "failed")},
-            "slices": sliced(bench, predicted, [result.value and result.value["prompt_tokens"] for result in results]),
+            "slices": sliced(
+                bench, predicted, [result.value["prompt_tokens"] if result.value else None for result in results]
+            ),
             "calibration": self._calibration(gold, results),
         }
 

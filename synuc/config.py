@@ -26,6 +26,8 @@ class VllmEngine(Section):
     kind: Literal["vllm"]
     model: str
     adapter: str | None = Field(None, description="folder of a LoRA adapter on top of `model`")
+    max_adapters: int = Field(0, ge=0, description="adapters by name, besides, that can be loaded while it runs")
+    max_adapter_rank: int = Field(16, ge=1, le=512, description="of those adapters")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="auto: bfloat16 where the hardware computes in it, else float32"
     )

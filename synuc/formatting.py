@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, ValidationError, field_validator, model_validator
 
@@ -77,6 +77,27 @@ def detector_messages(
     Control tokens in it are broken (`synuc.neutralise`). Whoever knows the tokenizer breaks its further ones too.
     """
     content = prompts.render("detector", dialogue=retain(dialogue, retention), follow_up=follow_up)
+    return [{"role": "user", "content": neutralise(content.strip())}]
+
+
+Prompt = Literal["trained", "zero_shot"]
+"""The form that our detectors were trained on, or a short one for models that weren't. The labels are the same."""
+
+Asked = Literal["reasoned", "label"]
+"""Reason, then give a label; or the label at once, with the probability of each."""
+
+
+def messages_for(
+    dialogue: Dialogue, follow_up: str, retention: Retention, prompt: Prompt, mode: Asked = "reasoned"
+) -> list[dict[str, str]]:
+    """What a model is asked about a follow-up: one user message, with the dialogue and then the follow-up.
+
+    The trained form is the same in both modes; to get the label at once, the answer is begun with `[Final Judgment]`.
+    """
+    if prompt == "trained":
+        return detector_messages(dialogue, follow_up, retention)
+    name = "zero_shot" if mode == "reasoned" else "label_only"
+    content = prompts.render(name, dialogue=retain(dialogue, retention), follow_up=follow_up)
     return [{"role": "user", "content": neutralise(content.strip())}]
 
 

@@ -23,7 +23,7 @@ from synuc.speaking import EXAMPLE, MEANING
 from synuc.types import Constraint, Dialogue, TaskHierarchy
 
 FOLDER = files("synuc").joinpath("prompts")
-NOT_IN_SYNTHESIS = ("detector.md", "definitions.md", "same_constraint.md")
+NOT_IN_SYNTHESIS = ("detector.md", "definitions.md", "zero_shot.md", "label_only.md", "same_constraint.md")
 
 
 def quoted(text: str) -> str:
@@ -95,7 +95,7 @@ def messages(
 def version() -> str:
     """Twelve hex digits over all that synthesis shows a model: templates, schema texts, the shape of the answers.
 
-    The prompts of the detector and of the reward's judge are not part of it: samples don't depend on them.
+    The prompts of detectors and of the reward's judge are not part of it: samples don't depend on them.
     """
     shown = {name: source for name, source in sources(FOLDER).items() if name not in NOT_IN_SYNTHESIS}
     shapes: list[type[BaseModel]] = [

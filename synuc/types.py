@@ -155,7 +155,8 @@ class LLMRequest:
     unless it is `Spoken`: then the model may say anything.
 
     `key` names the dialogue or sample the call belongs to: sampling seeds derive from it. `begun` is how the answer
-    begins; it is not repeated in the reply. `logprobs` asks for the candidates of the answer's first token.
+    begins; it is not repeated in the reply. `logprobs` asks for the candidates of the answer's first token. `adapter`
+    names one of the engine's adapters; empty: its own, or the model itself.
     """
 
     stage: str
@@ -167,6 +168,7 @@ class LLMRequest:
     temperature: float = 0.0
     begun: str = ""
     logprobs: bool = False
+    adapter: str = ""
 
 
 class CallFailed(Exception):

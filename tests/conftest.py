@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import settings
 
 from tests.standin import Running, running
+
+# Times on a busy machine say nothing.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 
 @pytest.fixture

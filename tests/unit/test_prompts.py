@@ -22,6 +22,7 @@ NEW = NewConstraint(type="implicit", dimension="d", value="v3", evidence="e3")
 MESSAGE: dict[str, Any] = {"message": "What\nnow?"}
 PAIR: dict[str, Any] = {"anchor": EXPLICIT, "new": NEW}
 SCHEMA: dict[str, Any] = {"anchor": EXPLICIT, "anchor_id": "c1", "speaking": Speaking.KEY}
+ASKED: dict[str, Any] = {"dialogue": Dialogue(turns=(Turn(user="u", assistant="a"),)), "follow_up": "What\nnow?"}
 NEEDS: dict[str, dict[str, Any]] = {
     "system": {},
     "dialogue": {"dialogue": Dialogue(turns=(Turn(user="u", assistant="a"),), system="s")},
@@ -30,7 +31,9 @@ NEEDS: dict[str, dict[str, Any]] = {
         "constraints": (EXPLICIT, IMPLICIT),
     },
     "definitions": {},
-    "detector": {"dialogue": Dialogue(turns=(Turn(user="u", assistant="a"),)), "follow_up": "What\nnow?"},
+    "detector": ASKED,
+    "zero_shot": ASKED,
+    "label_only": ASKED,
     "filter": {},
     "tasks": {},
     "constraints": {},
@@ -168,8 +171,9 @@ def test_the_version_changes_with_every_template_of_synthesis(folder: Path, name
     first = now()
     file = folder / f"{name}.md"
     file.write_text(file.read_text("utf-8") + "!", "utf-8")
-    # Samples depend neither on the detector's own prompt nor on the judge's of its reward.
-    assert (now() == first) == (name in ("detector", "definitions", "same_constraint"))
+    # Samples depend neither on the prompts of detectors nor on the judge's of their reward.
+    others = ("detector", "definitions", "zero_shot", "label_only", "same_constraint")
+    assert (now() == first) == (name in others)
 
 
 def test_the_version_changes_with_the_schemas_and_the_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
