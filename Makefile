@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synuc-setup
 TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements/cpu.lock)
 
-.PHONY: setup demo test lint types unit local test-slow bench-synthesis bench-train lock clean
+.PHONY: setup demo test lint types unit local test-slow bench-synthesis bench-train bench-serve lock clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,9 @@ test-slow: setup
 
 bench-train: setup
 	$(BIN)/python -m tests.bench_train
+
+bench-serve: setup
+	$(BIN)/python -m tests.bench_serve
 
 bench-synthesis: setup
 	$(BIN)/python -m tests.bench_synthesis

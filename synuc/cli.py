@@ -240,6 +240,30 @@ def sweep(
     job(compose(SweepConfig, configs, overrides), run, Console())
 
 
+@app.command()
+def serve(
+    configs: Configs = [],
+    overrides: Overrides = [],
+    adapters: Annotated[
+        list[str], typer.Option("--adapter", help="NAME=FOLDER of a LoRA adapter; a single one is the default.")
+    ] = [],
+) -> None:
+    """Serve the detector, a guard in front of a chat model, and a page to try them."""
+    from rich.console import Console
+
+    from serving.app import run as job
+    from serving.config import ServeConfig
+    from synuc.layers import compose
+
+    named = dict(adapter.partition("=")[::2] for adapter in adapters)
+    if not all(name and folder for name, folder in named.items()):
+        raise Problem("--adapter: write it as NAME=FOLDER")
+    sets = [f"detector.adapters.{name}={folder!r}" for name, folder in named.items()]
+    if len(named) == 1:
+        sets.append(f"detector.default={next(iter(named))}")
+    job(compose(ServeConfig, configs, [*sets, *overrides]), Console())
+
+
 def main() -> None:
     """Run the command; a problem that has a remedy ends with one message and exit code 1, Ctrl-C with 130."""
     try:

@@ -67,7 +67,8 @@ def label_probabilities(first: Mapping[str, float]) -> dict[Label, float] | None
     mass = dict.fromkeys(Label, 0.0)
     for token, logprob in first.items():
         begin = token.strip(EMPHASIS + "\n")
-        begun = [label for label in Label if begin and label.words.startswith(begin)]
+        # One letter says too little: many an answer begins with "I".
+        begun = [label for label in Label if len(begin) > 1 and label.words.startswith(begin)]
         if len(begun) == 1:
             mass[begun[0]] += math.exp(logprob)
     total = sum(mass.values())
