@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synuc-setup
 TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements/cpu.lock)
 
-.PHONY: setup demo test lint types unit local test-slow bench-synthesis bench-train bench-serve lock clean
+.PHONY: setup demo test lint types unit local litellm-venv test-slow bench-synthesis bench-train bench-serve lock clean
 
 setup: $(STAMP)
 
@@ -39,8 +39,20 @@ unit: setup
 	$(BIN)/pytest tests/unit
 
 # Real Ray, real vLLM, the embedded model: one process, so that only one engine is alive at a time.
-local: setup
+local: setup litellm-venv
 	$(BIN)/pytest tests/local -m "not gpu"
+
+# A LiteLLM proxy for the tests of its guardrail API, apart, since it wants other packages than .venv has. The lock:
+#   echo 'litellm[proxy]==1.108.7' | uv pip compile - --python-version 3.11 --no-annotate --no-header
+LITELLM := .venv-litellm
+LITELLM_STAMP := $(LITELLM)/.synuc-litellm
+
+litellm-venv: $(LITELLM_STAMP)
+
+$(LITELLM_STAMP): requirements/litellm.lock | $(STAMP)
+	test -x $(LITELLM)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(LITELLM)
+	$(BIN)/uv pip sync --quiet --python $(LITELLM)/bin/python requirements/litellm.lock
+	touch $@
 
 # About an hour: models that really learn.
 test-slow: setup

@@ -6,6 +6,7 @@ found in a request, the messages they come from, and one of three actions in ret
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
@@ -44,7 +45,7 @@ def litellm_router(judge: Judge) -> APIRouter:
     """The one route of the API.
 
     On an implicit conflict in a request: `clarify` blocks it with the question, `inject` adds a note to the last user
-    text, `annotate` lets it pass. Everything else passes, answers of models too.
+    text (an image alone has none, and passes), `annotate` lets it pass. Everything else passes, answers of models too.
     """
     router = APIRouter(tags=["litellm"])
 
@@ -60,19 +61,32 @@ def litellm_router(judge: Judge) -> APIRouter:
         if detection.label == "IC" and policy == "clarify" and detection.clarification is not None:
             return GuardrailResponse(action="BLOCKED", blocked_reason=spoken(detection.clarification))
         if detection.label == "IC" and policy == "inject":
-            texts = _noted(body.texts or [], body.structured_messages[-1], note(detection))
-            return GuardrailResponse(action="GUARDRAIL_INTERVENED", texts=texts)
+            texts = _noted(body.texts or [], body.structured_messages, note(detection))
+            if texts is not None:
+                return GuardrailResponse(action="GUARDRAIL_INTERVENED", texts=texts)
         return GuardrailResponse(action="NONE")
 
     return router
 
 
-def _noted(texts: list[str], last: dict[str, Any], text: str) -> list[str]:
-    """`texts` with `text` after the last one, which comes from the `last` message."""
-    content = last.get("content")
+def _noted(texts: list[str], messages: list[dict[str, Any]], text: str) -> list[str] | None:
+    """`texts` with `text` after the last one of the user's follow-up, None if that has no text.
+
+    A follow-up may be several messages, and the last text of a request need not be its: the last message may hold only
+    an image, and of a message of Anthropic's API LiteLLM lists the results of tools where they stand, while they come
+    first in `messages`.
+    """
+    last = takewhile(lambda message: message.get("role") == "user", reversed(messages))
+    follow_up = {each for message in last for each in _texts(message.get("content"))}
+    if not follow_up:
+        return None
+    for index in reversed(range(len(texts))):
+        if texts[index] in follow_up:
+            return [*texts[:index], f"{texts[index]}\n\n[{text}]", *texts[index + 1 :]]
+    raise Refused(422, "texts: none is a text of the last message in structured_messages", "invalid_request")
+
+
+def _texts(content: Any) -> list[str]:
+    """The texts that LiteLLM finds in a message's content."""
     parts = content if isinstance(content, list) else [{"text": content}]
-    if not texts or texts[-1] not in [part.get("text") for part in parts]:
-        raise Refused(
-            422, "texts: the last one must be the text of the last message in structured_messages", "invalid_request"
-        )
-    return [*texts[:-1], f"{texts[-1]}\n\n[{text}]"]
+    return [part["text"] for part in parts if isinstance(part.get("text"), str)]

@@ -169,7 +169,7 @@ def _explained(error: BaseException, folder: TrainFolder) -> Problem:
     folder.error.write_text(str(error), "utf-8")
     cause = next(iter((getattr(error, "worker_failures", None) or {0: error}).values()))
     cause = getattr(cause, "_base_exc", cause)  # Ray Train puts the whole traceback around it
-    if "OutOfMemoryError" in str(error) or "memory monitor" in str(error):
+    if any(sign in str(error) for sign in ("OutOfMemoryError", "memory monitor", "running low on memory")):
         reason = "Ray ended a worker because the machine's memory was full; lower optimizer.micro_batch_size"
     else:
         reason = f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"

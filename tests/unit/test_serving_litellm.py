@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from serving.detection import Detection, DetectRequest
 from serving.guard import note, spoken
 from serving.litellm import PATH
 from tests.upstream import QUESTION, VERDICTS, Detector, asking, gateway
@@ -70,6 +71,35 @@ def test_inject_finds_the_last_text_among_parts(client: httpx.Client) -> None:
     found = client.post(PATH, json=sent).json()
     assert len(found["texts"]) == len(sent["texts"])
     assert found["texts"][-1].startswith("conflict\n\n[Note")
+
+
+IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+
+
+def test_inject_finds_the_last_text_before_an_image(client: httpx.Client) -> None:
+    sent = request("conflict", "inject")
+    sent["structured_messages"].append(IMAGE)
+    found = client.post(PATH, json=sent).json()
+    assert found["texts"] == [*sent["texts"][:-1], f"conflict\n\n[{note(VERDICTS['conflict'])}]"]
+
+
+def test_inject_passes_by_the_results_of_tools(client: httpx.Client) -> None:
+    sent = request("conflict", "inject")
+    sent["structured_messages"].insert(-1, {"role": "tool", "tool_call_id": "c", "content": "42"})
+    sent["texts"].append("42")
+    found = client.post(PATH, json=sent).json()
+    assert found["texts"] == [*sent["texts"][:-2], f"conflict\n\n[{note(VERDICTS['conflict'])}]", "42"]
+
+
+def test_inject_lets_an_image_alone_pass() -> None:
+    class Sure(Detector):
+        async def __call__(self, request: DetectRequest) -> Detection:
+            return VERDICTS["conflict"]
+
+    sent = request("", "inject", structured_messages=[*asking("")[:-1], IMAGE])
+    sent["texts"].pop()
+    with gateway(Sure()) as address:
+        assert httpx.post(address + PATH, json=sent).json()["action"] == "NONE"
 
 
 @pytest.mark.parametrize("texts", [[], None, ["something else"]])
