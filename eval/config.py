@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, RootModel
+from pydantic import BaseModel, Field
 
 from eval.bench import Fields
 from synuc.config import Cluster, EngineConfig, OpenAIEngine, VllmEngine
 from synuc.formatting import Retention
 from synuc.layers import ConfigError, Section, compose
 
-ENDPOINT = re.compile(r"(?P<model>[^@\s]+)@(?P<url>https?://\S+)")
+ENDPOINT = re.compile(r"(?P<model>\S+)@(?P<url>https?://\S+)")
 
 
 class Settings(Section):
@@ -34,8 +34,10 @@ class Settings(Section):
     cluster: Cluster = Cluster()
 
 
-class EngineOf(RootModel[EngineConfig]):
+class EngineOf(BaseModel):
     """The `engine` of a configuration, whatever else that holds."""
+
+    engine: EngineConfig = Field(description="the model to ask; configs/endpoint.yaml shows one")
 
 
 def engine_of(name: str, fields: dict[str, Any], adapter: Path | None = None) -> VllmEngine | OpenAIEngine:
@@ -47,6 +49,12 @@ def engine_of(name: str, fields: dict[str, Any], adapter: Path | None = None) ->
     Raises:
         ConfigError: with what would do.
     """
+    like_endpoint = ("@" in name or "://" in name) and not ENDPOINT.fullmatch(name) and not Path(name).exists()
+    if like_endpoint or not name.strip():
+        raise ConfigError(
+            f"{name!r} names no model: write MODEL@http://HOST:PORT/v1 for an endpoint, or a folder, a name of the "
+            "Hugging Face hub, `embedded`, or a YAML file with an `engine`"
+        )
     files: list[str] = []
     layer: dict[str, Any] = {}
     if name.endswith((".yaml", ".yml")):
@@ -55,7 +63,7 @@ def engine_of(name: str, fields: dict[str, Any], adapter: Path | None = None) ->
         layer = {"kind": "openai", "model": match["model"], "base_url": match["url"]}
     else:
         layer = {"kind": "vllm", "model": name}
-    engine = compose(EngineOf, files, section="engine", over={name: {"engine": {**layer, **fields}}}).root
+    engine = compose(EngineOf, files, over={name: {"engine": {**layer, **fields}}}).engine
     if adapter is None:
         return engine
     if not isinstance(engine, VllmEngine):
@@ -91,15 +99,18 @@ class EvalRun(Section):
 
 
 def _identity(engine: VllmEngine | OpenAIEngine) -> dict[str, Any]:
+    """What decides an engine's answers, besides the settings of a protocol."""
     if isinstance(engine, OpenAIEngine):
-        return {"kind": engine.kind, "model": engine.model, "base_url": engine.base_url}
-    identity = {"kind": engine.kind, "model": engine.model, "adapter": engine.adapter}
+        endpoint = {"kind": engine.kind, "model": engine.model, "base_url": engine.base_url}
+        # Whether a model thinks first may stand there.
+        return endpoint | ({"extra_body": engine.extra_body} if engine.extra_body else {})
+    identity: dict[str, Any] = {"kind": engine.kind, "model": engine.model, "adapter": engine.adapter}
     if engine.adapter:
-        identity["adapter_weights"] = _weights(Path(engine.adapter))
+        identity["adapter_weights"] = adapter_weights(Path(engine.adapter))
     return identity
 
 
-def _weights(adapter: Path) -> str:
+def adapter_weights(adapter: Path) -> str:
     """Sixteen hex digits over an adapter's weights: training again into the same folder makes another model."""
     try:
         with (adapter / "adapter_model.safetensors").open("rb") as file:

@@ -11,7 +11,8 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ CRASHES_PER_ITEM = 3
 BARREN_ENGINES = CRASHES_PER_ITEM + 2
 """As many engines of each worker as may die in a row without finishing an item."""
 
+CRASHED = "crashed"
+"""The kind of failure of such an item."""
+
+SECONDS_BETWEEN_LOOKS = 0.5
+"""At a worker that is being replaced."""
+
 
 class EvaluationStopped(Problem):
     """An evaluation can't go on; what was answered is kept. The message says why and what to do."""
@@ -51,34 +58,55 @@ def evaluate(
         EvaluationStopped: an engine went away, or the disk is full.
     """
     folder = EvalFolder(path)
-    snapshot = {
+    snapshot = _snapshot(evaluation, items, run)
+    with folder.locked():
+        if folder.begun():
+            folder.check(snapshot)
+            with _written(folder):
+                folder.mend()
+        finished = {result.id for result in folder.results() if not result.kind}
+        left = [item for item in items if item["id"] not in finished]
+        if left:
+            # Before the folder is begun: a mistyped model isn't one that it is bound to.
+            asyncio.run(_check(run.distinct()))
+        with _written(folder):
+            folder.begin(run, snapshot)
+            folder.write_items(items)
+        if left:
+            _ask(evaluation, left, run, folder, len(items), console)
+        else:
+            said = f"Nothing left to ask: all {len(items)} items of {folder.path} have results."
+            console.print(said, soft_wrap=True, highlight=False, markup=False)
+        metrics = evaluation.figures(items, _in_order(items, folder.results()))
+        with _written(folder):
+            # Figures that were added to these results, by `synuc eval states`, stay.
+            folder.write_metrics({**(folder.metrics if folder.finished() else {}), **metrics})
+    return metrics
+
+
+def _snapshot(evaluation: Evaluation, items: Sequence[Item], run: EvalRun) -> dict[str, Any]:
+    """What may not change while a run is continued."""
+    digest = hashlib.sha256(json.dumps(list(items), sort_keys=True).encode()).hexdigest()[:16]
+    return {
         "protocol": evaluation.name,
         "engines": run.engines_snapshot(),
         **evaluation.snapshot(),
         "seed": run.settings.seed,
-        "items": hashlib.sha256(json.dumps(list(items), sort_keys=True).encode()).hexdigest()[:16],
+        "items": f"{len(items)} of digest {digest}",
         "prompts": prompting.version(),
     }
-    with folder.locked():
-        folder.begin(run, snapshot)
-        try:
-            folder.mend()
-            folder.write_items(items)
-            finished = {result.id for result in folder.results() if not result.kind}
-            left = [item for item in items if item["id"] not in finished]
-            if left:
-                asyncio.run(_check(run.distinct()))
-                _ask(evaluation, left, run, folder, len(items), console)
-            else:
-                console.print(f"Nothing left to ask: all {len(items)} items of {folder.path} have results.")
-            metrics = evaluation.figures(items, _in_order(items, folder.results()))
-            folder.write_metrics(metrics)
-        except OSError as error:
-            raise EvaluationStopped(
-                f"can't write to {folder.path}: {error.strerror or error}. What was answered before is kept; "
-                "make room and give the same command again."
-            ) from None
-    return metrics
+
+
+@contextmanager
+def _written(folder: EvalFolder) -> Iterator[None]:
+    """For the length of the block, what can't be written stops the evaluation."""
+    try:
+        yield
+    except OSError as error:
+        raise EvaluationStopped(
+            f"can't write to {folder.path}: {error.strerror or error}. What was answered before is kept; "
+            "make room and give the same command again."
+        ) from None
 
 
 def _in_order(items: Sequence[Item], results: Sequence[Result]) -> list[Result]:
@@ -102,9 +130,11 @@ def _ask(
         import ray
 
         placement = place(run.distinct(), run.settings.cluster, ray.cluster_resources())  # type: ignore[no-untyped-call]
+        with _written(folder):
+            folder.drop_metrics()
         with _Progress(console, total, total - len(left)) as progress:
             asyncio.run(_Run(evaluation, run, folder, placement, progress).all(left))
-        console.print(progress.line(), soft_wrap=True, highlight=False)
+        console.print(progress.line(), soft_wrap=True, highlight=False, markup=False)
 
 
 class _Progress(Status):
@@ -128,18 +158,23 @@ class _Progress(Status):
         return " · ".join(parts)
 
 
+def _workers(run: EvalRun, placement: Placement) -> list[Any]:
+    """The actors, which Ray starts anew whenever they die."""
+    import ray
+
+    options = {"num_cpus": placement.cpus, "num_gpus": placement.gpus or None, "max_restarts": -1}
+    actor = ray.remote(EvalWorker).options(**options, runtime_env={"env_vars": {"OMP_NUM_THREADS": run.threads()}})
+    given = (run.engines, placement.workers, run.settings.parse_attempts, run.settings.seed)
+    return [actor.remote(*given) for _ in range(placement.workers)]
+
+
 class _Run:
     """The items of one start, on their workers."""
 
     def __init__(
         self, evaluation: Evaluation, run: EvalRun, folder: EvalFolder, placement: Placement, progress: _Progress
     ) -> None:
-        import ray
-
-        options = {"num_cpus": placement.cpus, "num_gpus": placement.gpus or None, "max_restarts": -1}
-        actor = ray.remote(EvalWorker).options(**options, runtime_env={"env_vars": {"OMP_NUM_THREADS": run.threads()}})
-        given = (run.engines, placement.workers, run.settings.parse_attempts)
-        self.workers: list[Any] = [actor.remote(*given) for _ in range(placement.workers)]
+        self.workers = _workers(run, placement)
         self.rooms = [asyncio.Semaphore(placement.dialogues_in_flight) for _ in self.workers]
         self.evaluation, self.folder, self.progress = evaluation, folder, progress
         self.known: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -158,28 +193,38 @@ class _Run:
                     group.create_task(self._item(item, place % len(self.workers)))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        await asyncio.gather(*(worker.close.remote() for worker in self.workers))
+        # All is answered: an engine that dies now costs nothing.
+        await asyncio.gather(*(worker.close.remote() for worker in self.workers), return_exceptions=True)
 
     async def _item(self, item: Item, at: int) -> None:
-        import ray
+        from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
 
         async with self.rooms[at]:
-            while True:
-                life = self.lives[at]
-                try:
-                    if self.crashes[item["id"]] == CRASHES_PER_ITEM - 1:
-                        # All that were in flight are blamed for a crash; the last try is made one by one.
-                        async with self.suspected:
-                            await self._once(item, at)
-                    else:
+            while self.crashes[item["id"]] < CRASHES_PER_ITEM:
+                # All that were in flight are blamed for a crash; the last try is made one by one.
+                last = self.crashes[item["id"]] == CRASHES_PER_ITEM - 1
+                async with self.suspected if last else nullcontext():
+                    await self._up(at)
+                    life = self.lives[at]
+                    try:
                         await self._once(item, at)
-                    return
-                except ray.exceptions.RayActorError as error:
-                    self._died(item, at, life, str(error))
-                    if self.crashes[item["id"]] >= CRASHES_PER_ITEM:
-                        reason = f"{CRASHES_PER_ITEM} engines died while it was asked about"
-                        self._row("results", Result(id=item["id"], kind="crashed", reason=reason).model_dump())
+                    except (RayActorError, OutOfMemoryError, ObjectLostError) as error:
+                        self._died(item, at, life, str(error))
+                    else:
                         return
+            reason = f"{CRASHES_PER_ITEM} engines died while it was asked about"
+            self._row("results", Result(id=item["id"], kind=CRASHED, reason=reason).model_dump())
+
+    async def _up(self, at: int) -> None:
+        """Wait for the worker: what it is asked while Ray replaces it fails at once, which no item is to blame for."""
+        from ray.exceptions import ActorUnavailableError
+
+        while True:
+            try:
+                await self.workers[at].__ray_ready__.remote()
+                return
+            except ActorUnavailableError:
+                await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
 
     async def _once(self, item: Item, at: int) -> None:
         rows = (
@@ -205,7 +250,8 @@ class _Run:
             )
 
     def _row(self, table: str, row: Mapping[str, Any]) -> None:
-        self.folder.append(table, row)
+        with _written(self.folder):
+            self.folder.append(table, row)
         if table == "answers":
             self.known[row["item"]][row["request"]] = row["reply"]
         elif table == "calls":
@@ -213,7 +259,8 @@ class _Run:
             self.progress.tokens += row["prompt_tokens"] + row["completion_tokens"]
         else:
             self.progress.done += 1
-            self.barren = 0
+            if row["kind"] != CRASHED:
+                self.barren = 0
             if row["kind"]:
                 self.progress.failed[row["kind"]] += 1
         self.progress.say(self.progress.line())

@@ -13,7 +13,9 @@ Lines are appended as they come, and a line that was being written when the proc
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,12 +35,12 @@ class EvalFolder(Folder):
             RunError: there is none at `path`.
         """
         folder = cls(path)
-        if not folder.begun():
+        if not folder.begun() or "protocol" not in folder.method:
             raise RunError(f"{path} is no folder of an evaluation; make one with: synuc eval ... --run {path}")
-        if not (folder.path / "metrics.json").exists():
+        if not folder.finished():
             raise RunError(f"{path} is not finished; give its command again")
         if protocol and folder.protocol != protocol:
-            raise RunError(f"{path} holds `synuc eval {folder.protocol}`, but one of `synuc eval {protocol}` is needed")
+            raise RunError(f"{path} is a run of the protocol {folder.protocol}, but one of {protocol} is needed")
         return folder
 
     @property
@@ -65,8 +67,18 @@ class EvalFolder(Folder):
         return self._rows("calls")
 
     def append(self, table: str, row: Mapping[str, Any]) -> None:
-        with (self.path / f"{table}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json_line(row))
+        """Write a line, or nothing of it.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        line = json_line(row).encode()
+        with (self.path / f"{table}.jsonl").open("ab", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            if file.write(line) < len(line):
+                # A full disk took a part of it, onto which the next line would be written.
+                file.truncate(end)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def mend(self) -> None:
         """Cut off what a process that died left of its last line, so that the next line begins anew."""
@@ -83,6 +95,14 @@ class EvalFolder(Folder):
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         write_whole(self.path / "metrics.json", json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+
+    def finished(self) -> bool:
+        """Whether it holds figures."""
+        return (self.path / "metrics.json").exists()
+
+    def drop_metrics(self) -> None:
+        """Take the figures away, so that nobody reads them beside newer results."""
+        (self.path / "metrics.json").unlink(missing_ok=True)
 
     def _rows(self, table: str) -> Iterator[dict[str, Any]]:
         path = self.path / f"{table}.jsonl"

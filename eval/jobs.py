@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -18,7 +18,7 @@ from eval.coninstruct.data import read_cases, read_seeds
 from eval.driver import evaluate
 from eval.folder import EvalFolder
 from eval.judging import conflicts
-from eval.pairwise import Pairwise, paired, read_human
+from eval.pairwise import VERDICTS, Pairwise, paired, read_human
 from eval.protocol import Evaluation, Item
 from eval.rationale import RationaleCoverage, answered
 from eval.response import Response
@@ -69,37 +69,72 @@ class Job:
             self.say(f"... and {len(bench.refused) - 5} more rows of {len(bench.refused) + len(bench.items)}")
         return [item.model_dump(mode="json") for item in bench.items]
 
+    def unused(self, *names: str) -> None:
+        """Say which of these settings were given, because the protocol has its own."""
+        if given := [name for name in names if name in self.settings.model_fields_set]:
+            self.say(f"not used, because the protocol sets it: {', '.join(given)}")
+
     def say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
-def uc(job: Job, model: str, adapter: Path | None, bench: Sequence[str], prompt: Prompt, mode: Mode) -> None:
-    """The classification protocol."""
-    settings = job.settings
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.2f}"
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    """Kinds and their numbers; empty if there are none."""
+    return ", ".join(f"{kind} {n}" for kind, n in kinds.items() if n)
+
+
+def _excluded(figures: Mapping[str, Any]) -> str:
+    named = {**figures["failed"], **{f"judge {kind}": n for kind, n in figures["judge_failed"].items()}}
+    return f"; excluded: {text}" if (text := _counted(named)) else ""
+
+
+def uc(
+    job: Job, model: str, adapter: Path | None, bench: Sequence[str], prompt: Prompt | Literal["auto"], mode: Mode
+) -> None:
+    """The classification protocol. The prompt `auto` is the trained one for a model with an adapter."""
+    settings, engine = job.settings, job.model(model, adapter)
+    if prompt == "auto":
+        prompt = "trained" if isinstance(engine, VllmEngine) and engine.adapter else "zero_shot"
     evaluation = Classification(settings.retention, prompt, mode, settings.temperature, settings.max_tokens)
-    figures = job.run(evaluation, job.bench(bench), {"model": job.model(model, adapter)})
+    figures = job.run(evaluation, job.bench(bench), {"model": engine})
     for name, row in {**figures["subsets"], "overall": figures["overall"]}.items():
-        shares = "  ".join(f"{key} {100 * row[key]:.2f}" for key in ("precision", "recall", "f1", "recall_ic"))
-        job.say(f"{name:<14} n {row['n']:.0f}  {shares}")
+        shares = "  ".join(f"{key} {_percent(row[key])}" for key in ("precision", "recall", "f1", "recall_ic"))
+        absent = f"  (no item is {', '.join(row['absent'])}: 0 in the means)" if row["absent"] else ""
+        job.say(f"{name:<14} n {row['n']:.0f}  {shares}{absent}")
+    if without := _counted(figures["kinds"]):
+        job.say(f"without a readable label, and so wrong: {without}")
 
 
 def response(job: Job, model: str, judge: str, bench: Sequence[str]) -> None:
     """The response protocol, on the implicit conflicts of a benchmark."""
     evaluation = Response(job.settings.temperature, job.settings.max_tokens)
-    job.run(evaluation, conflicts(job.bench(bench)), {"model": job.model(model), "judge": job.judge(judge)})
+    engines = {"model": job.model(model), "judge": job.judge(judge)}
+    figures = job.run(evaluation, conflicts(job.bench(bench)), engines)
+    overall = figures["overall"]
+    job.say(f"conflicts recognised: {_percent(overall['accuracy'])} of {overall['n']}{_excluded(figures)}")
 
 
 def rationale(job: Job, of: Path, judge: str) -> None:
     """Whether the reasoning of a finished `uc` run covers the gold rationale."""
     run = EvalFolder.existing(of, "uc")
-    job.run(RationaleCoverage(), answered(run), {"judge": job.judge(judge)}, [run])
+    job.unused("temperature", "max_tokens")
+    figures = job.run(RationaleCoverage(), answered(run), {"judge": job.judge(judge)}, [run])
+    parts = ", ".join(f"{name} {part['n']}" for name, part in figures["overall"]["by_coverage"].items())
+    job.say(f"rationale coverage: {parts}{_excluded(figures)}")
 
 
 def pairwise(job: Job, first: Path, second: Path, judge: str, orders: Any, human: Path | None) -> None:
     """Whose reasoning is closer to the gold rationale, of two finished `uc` runs over the same items."""
     runs = EvalFolder.existing(first, "uc"), EvalFolder.existing(second, "uc")
     evaluation = Pairwise(orders=orders, human=read_human(human) if human else ())
-    job.run(evaluation, paired(*runs), {"judge": job.judge(judge)}, runs)
+    job.unused("temperature", "max_tokens")
+    figures = job.run(evaluation, paired(*runs), {"judge": job.judge(judge)}, runs)
+    verdicts = ", ".join(f"{verdict} {figures['overall'][verdict]}" for verdict in VERDICTS)
+    job.say(f"{first} against {second}: {verdicts}{_excluded(figures)}")
 
 
 def states(job: Job, runs: Sequence[Path], load: Load) -> None:
@@ -118,13 +153,20 @@ def states(job: Job, runs: Sequence[Path], load: Load) -> None:
 def verifier(job: Job, name: str, bench: Sequence[str]) -> None:
     """A model's quality as the method's verifier."""
     engine = job.model(name)
-    job.run(VerifierQuality(), job.bench(bench), {"generator": engine, "verifier": engine})
+    job.unused("temperature", "max_tokens")
+    figures = job.run(VerifierQuality(), job.bench(bench), {"generator": engine, "verifier": engine})
+    for gold, cells in figures["acceptance"].items():
+        rates = ", ".join(f"as {offered} {_percent(cell['rate'])} of {cell['n']}" for offered, cell in cells.items())
+        job.say(f"{gold} accepted {rates}")
 
 
 def coninstruct(job: Job, model: str, judge: str | None, data: Path, task: str, guided: bool) -> None:
     """ConInstruct's three tasks."""
+    if guided and task != "resolve":
+        raise Problem(f"--guided is for --task resolve, not for {task}")
     cases = read_cases(data)
     engines: Engines = {"model": job.model(model)}
+    job.unused("temperature", "max_tokens")
     if task == "detect":
         job.run(detect.Detect(), detect.items(cases, job.settings.seed), engines)
         return
@@ -140,6 +182,7 @@ def coninstruct(job: Job, model: str, judge: str | None, data: Path, task: str, 
 def coninstruct_build(job: Job, model: str, judge: str, seeds: Path, out: Path) -> None:
     """New ConInstruct cases from seed instructions."""
     items = [seed.model_dump(mode="json") for seed in read_seeds(seeds)]
+    job.unused("temperature", "max_tokens")
     job.run(builder.Builder(), items, {"model": job.model(model), "judge": job.judge(judge)})
     job.say(f"{builder.write_cases(EvalFolder(job.folder).results(), out)} cases in {out}")
 
@@ -147,10 +190,16 @@ def coninstruct_build(job: Job, model: str, judge: str, seeds: Path, out: Path) 
 def conflictprobe(job: Job, model: str, judge: str, data: Path, reasoning: Any, history: Any) -> None:
     """ConflictProbe's two probes over scripted scenarios."""
     items = read_scenarios(data)
-    evaluation = probe.Probe(read_systems(data), reasoning, history)
+    evaluation = probe.Probe(read_systems(data), reasoning, history, max_tokens=job.settings.max_tokens)
     engine = job.model(model)
-    job.run(evaluation, items, {"model": engine, "judge": job.judge(judge)})
+    job.unused("temperature")
+    figures = job.run(evaluation, items, {"model": engine, "judge": job.judge(judge)})
     rows = probe.rows(items, EvalFolder(job.folder).results(), engine.model, reasoning, history)
+    if not rows:
+        raise Problem(
+            f"none of the {len(items)} scenarios was finished: {_counted(figures['failures'])}; "
+            f"{job.folder / 'results.jsonl'} says why"
+        )
     probe.write_csv(job.folder / "results.csv", rows)
     job.say(conflictprobe_tables(job.folder / "results.csv"))
 
@@ -161,6 +210,7 @@ def conflictprobe_tables(results: Path) -> str:
 
 
 def conflictprobe_generate(job: Job, model: str, count: int, out: Path) -> None:
-    """New ConflictProbe scenarios."""
+    """New ConflictProbe scenarios, `count` of each language."""
+    job.unused("temperature", "max_tokens")
     job.run(generate.Generator(job.settings.seed), generate.briefs(count), {"model": job.model(model)})
     job.say(f"{generate.write_scenarios(EvalFolder(job.folder).results(), out)} scenarios in {out}")

@@ -44,22 +44,30 @@ def by_subset(
 ) -> dict[str, dict[str, Any]]:
     """The figures of `classification` as in the paper's Table 4: `overall`, and `subsets` with those of each subset.
 
-    `subsets` names the subset of each item. Overall pools all items; it is no mean over subsets.
+    `subsets` names the subset of each item. Overall pools all items; it is no mean over subsets. `absent` lists the
+    labels that no item has, which count with 0 in the means; without implicit conflicts `recall_ic` is None.
 
     Raises:
         ValueError: there are no items, or not as many answers or subsets as items.
     """
     if len(subsets) != len(gold):
         raise ValueError(f"{len(subsets)} names of subsets for {len(gold)} items")
-    overall = classification(gold, predicted)
+    overall = _with_absent(gold, predicted)
     parts = {
-        name: classification(
+        name: _with_absent(
             [label for label, subset in zip(gold, subsets, strict=True) if subset == name],
             [answer for answer, subset in zip(predicted, subsets, strict=True) if subset == name],
         )
         for name in sorted(set(subsets))
     }
     return {"overall": overall, "subsets": parts}
+
+
+def _with_absent(gold: Sequence[Label], predicted: Sequence[Label | None]) -> dict[str, Any]:
+    figures: dict[str, Any] = classification(gold, predicted)
+    if Label.IC not in gold:
+        figures["recall_ic"] = None
+    return {**figures, "absent": [label.value for label in Label if label not in gold]}
 
 
 def confusion(gold: Sequence[Label], predicted: Sequence[Label | None]) -> dict[str, dict[str, int]]:

@@ -25,6 +25,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
 from eval.bench import BenchItem
+from eval.config import adapter_weights
 from eval.folder import EvalFolder
 from eval.uc import messages
 from synuc.formatting import JUDGMENT, Retention
@@ -119,7 +120,7 @@ def states(run: EvalFolder, load: Load, batch: int = 8) -> States:
         batch: sequences that go through the model at once.
 
     Raises:
-        StatesError: the run's model is an endpoint, or wasn't asked to reason.
+        StatesError: the run's model is an endpoint, wasn't asked to reason, or its adapter has changed since.
         Problem: the model or its adapter can't be loaded.
     """
     engine = run.method["engines"]["model"]
@@ -136,6 +137,11 @@ def states(run: EvalFolder, load: Load, batch: int = 8) -> States:
         return kept
     vectors: Vectors = np.empty((0, 0), np.float32)
     if asked:
+        if engine["adapter"] and adapter_weights(Path(engine["adapter"])) != engine["adapter_weights"]:
+            raise StatesError(
+                f"{engine['adapter']} holds another adapter than the one that gave the answers of {run.path}; "
+                "evaluate it in another run folder"
+            )
         model, encoder = load(engine["model"], engine["adapter"])
         sequences = [encoder.ids(encoder.prompt(a.messages)) + encoder.ids(a.begun) for a in asked]
         vectors = _vectors(model, sequences, batch)

@@ -79,9 +79,10 @@ class Classification:
         gold = [item.label for item in bench]
         predicted = [predicted_label(result) for result in results]
         kinds = Counter(result.value["kind"] if result.value else "failed" for result in results)
+        bounds: dict[str, Any] = intervals(gold, predicted)
         return {
             **by_subset([item.subset for item in bench], gold, predicted),
-            "intervals": intervals(gold, predicted),
+            "intervals": bounds if Label.IC in gold else {**bounds, "recall_ic": None},
             "confusion": confusion(gold, predicted),
             "kinds": {kind: kinds[kind] for kind in ("unparseable", "refusal", "cut_off", "failed")},
             "slices": sliced(

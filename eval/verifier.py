@@ -17,6 +17,7 @@ from eval.bench import BenchItem, GoldConstraint
 from eval.judging import failures, joined
 from eval.metrics import wilson
 from eval.protocol import Item, Result
+from synuc import prompts
 from synuc.config import Method
 from synuc.effects import Fork, Program
 from synuc.matching import THRESHOLD, lexical
@@ -59,7 +60,7 @@ class VerifierQuality:
     name = "verifier"
 
     def snapshot(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "method_prompts": prompts.version()}
 
     def program(self, item: Item) -> Program[dict[str, Any]]:
         """The verifier's decisions on the three offers of an item."""

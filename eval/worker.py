@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,14 +23,20 @@ Row = tuple[str, dict[str, Any]]
 
 
 class EvalWorker:
-    """A Ray actor with the engines of `engines`, by role; `workers` of them share an endpoint's calls in flight."""
+    """A Ray actor with the engines of `engines`, by role; `workers` of them share an endpoint's calls in flight.
 
-    def __init__(self, engines: Mapping[str, VllmEngine | OpenAIEngine], workers: int, attempts: int) -> None:
+    `seed` is the run's: with another one, an engine that takes seeds draws other answers.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, VllmEngine | OpenAIEngine], workers: int, attempts: int, seed: int
+    ) -> None:
         self._configs = dict(engines)
         self._built: list[tuple[VllmEngine | OpenAIEngine, Engine]] = []
         self._engines: dict[str, Engine] = {}
         self._attempts = attempts
         self._workers = workers
+        self._seed = seed
 
     async def work(self, evaluation: Evaluation, item: Item, known: Mapping[str, Any]) -> AsyncIterator[Row]:
         """Rows as they come: answers and calls, at last the result, or `fatal` with a `reason` that stops the run.
@@ -69,8 +75,7 @@ class EvalWorker:
             while True:
                 try:
                     if isinstance(effect, Fork):
-                        parts = (self._drive(part, item, known, tell) for part in effect.programs)
-                        reply: Any = await asyncio.gather(*parts)
+                        reply: Any = await _all(self._drive(part, item, known, tell) for part in effect.programs)
                     else:
                         reply = await self._ask(effect, item, known, tell)
                 except CallFailed as failed:
@@ -88,9 +93,11 @@ class EvalWorker:
             return request.reply.model_validate(known[key])
 
         def record(call: Call) -> None:
-            tell(("calls", {"item": item, **dataclasses.asdict(call)}))
+            tell(("calls", {"item": item, **dataclasses.asdict(call), "key": request.key}))
 
-        reply = await ask(self._engine(request.role), request, record, self._attempts)
+        # Sampling seeds derive from the key: without the run's seed in it, runs would repeat each other.
+        drawn = dataclasses.replace(request, key=f"{self._seed}/{request.key}")
+        reply = await ask(self._engine(request.role), drawn, record, self._attempts)
         answer = {"stage": request.stage, "role": request.role, "messages": list(request.messages)}
         if request.begun:
             answer["begun"] = request.begun
@@ -108,6 +115,16 @@ class EvalWorker:
                 self._built.append((config, engine))
             self._engines[role] = engine
         return self._engines[role]
+
+
+async def _all(parts: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results of all parts. If any fail, the others end first, so that what they were answered is kept."""
+    results = await asyncio.gather(*parts, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if errors:
+        # What stops the worker or the run comes before what costs an item.
+        raise next((error for error in errors if not isinstance(error, CallFailed)), errors[0])
+    return results
 
 
 def request_hash(request: LLMRequest, engine: VllmEngine | OpenAIEngine) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import math
 import os
 from collections.abc import Sequence
@@ -19,8 +20,12 @@ from serving.config import Limits, ServeConfig
 from synuc.problem import Problem
 from synuc.types import Dialogue
 
+LOG = logging.getLogger(__name__)
 OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi.json")
 """Paths that need no key; neither does what lies under /page/."""
+
+BODY_S = 60.0
+"""Seconds until a body must have arrived, so that nobody holds a place by sending a byte now and then."""
 
 
 class Refused(HTTPException):
@@ -88,7 +93,7 @@ def check_characters(dialogue: Dialogue, follow_up: str, limits: Limits) -> None
 
 
 class Access:
-    """ASGI middleware: a key for all paths that aren't open, and a bound on the body, counted while it arrives.
+    """ASGI middleware: a key for all paths that aren't open, and bounds on the body, counted and timed as it arrives.
 
     The key comes as `Authorization: Bearer KEY`, or as `x-api-key`, which LiteLLM sends.
     """
@@ -122,14 +127,21 @@ class Access:
         return any(equal)
 
     def _counted(self, scope: Scope, receive: Receive) -> Receive:
-        seen = 0
+        seen, whole = 0, False
+        until = asyncio.get_running_loop().time() + BODY_S
         announced = Headers(scope=scope).get("content-length", "")
 
         async def counted() -> Message:
-            nonlocal seen
+            nonlocal seen, whole
             if announced.isdecimal() and int(announced) > self._body_bytes:
                 raise self._too_large()
-            message = await receive()
+            try:
+                # What comes after the body is the client's leaving, which may take its time.
+                async with asyncio.timeout_at(None if whole else until):
+                    message = await receive()
+            except TimeoutError:
+                raise _closing(408, f"the body took more than {BODY_S:g} s to arrive", "body_too_slow") from None
+            whole = not message.get("more_body", False)
             seen += len(message.get("body", b""))
             if seen > self._body_bytes:
                 raise self._too_large()
@@ -138,13 +150,8 @@ class Access:
         return counted
 
     def _too_large(self) -> Refused:
-        refused = Refused(
-            413,
-            f"the body has more than {self._body_bytes:,} bytes: send less, or raise limits.body_bytes",
-            "body_too_large",
-        )
-        refused.headers = {"Connection": "close"}  # else servers read on, and throw it away, as long as it comes
-        return refused
+        message = f"the body has more than {self._body_bytes:,} bytes: send less, or raise limits.body_bytes"
+        return _closing(413, message, "body_too_large")
 
 
 class CancelWhenGone:
@@ -169,8 +176,11 @@ class CancelWhenGone:
 
         async def watch() -> None:
             nonlocal gone
-            while (message := await receive())["type"] != "http.disconnect":
-                await messages.put(message)
+            try:
+                while (message := await receive())["type"] != "http.disconnect":
+                    await messages.put(message)
+            except Exception:  # so Ray Serve says that its proxy is gone
+                LOG.exception("a request broke off")
             if not answered:
                 gone = True
                 work.cancel()
@@ -184,6 +194,13 @@ class CancelWhenGone:
                 raise
         finally:
             watcher.cancel()
+
+
+def _closing(status: int, message: str, code: str) -> Refused:
+    """A refusal before the whole body is there: servers would read on, and throw it away, as long as it comes."""
+    refused = Refused(status, message, code)
+    refused.headers = {"Connection": "close"}
+    return refused
 
 
 def _digest(key: bytes) -> bytes:

@@ -31,7 +31,8 @@ from synuc.problem import Problem
 
 NAME = "synuc"
 REQUESTS = 2048
-"""As many requests at once as one gateway, or the ledger, may have: beyond all that detectors and upstreams bear."""
+"""As many requests at once as one gateway, or the ledger, may have: beyond all that detectors and upstreams bear.
+As many again may wait for a gateway."""
 
 QUIET = LoggingConfig(log_level="WARNING", enable_access_log=False)
 """Of Serve itself. The gateway logs its own line for every request."""
@@ -198,7 +199,7 @@ _SMALL: dict[str, Any] = {"ray_actor_options": {"num_cpus": 0}, "max_ongoing_req
 _PROMPT: dict[str, Any] = {"health_check_period_s": 2, "graceful_shutdown_wait_loop_s": 0.5}
 Detectors = serve.deployment(name="Detector", **_PROMPT)(_DetectorReplica)
 LedgerReplica = serve.deployment(name="Ledgers", **_SMALL, **_PROMPT)(Ledgers)
-Gateways = serve.deployment(name="Gateway", **_SMALL, **_PROMPT)(serve.ingress()(Gateway))
+Gateways = serve.deployment(name="Gateway", max_queued_requests=REQUESTS, **_SMALL, **_PROMPT)(serve.ingress()(Gateway))
 
 
 def _nodes() -> list[Mapping[str, float]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from serving.detection import Mode
 from synuc.config import VllmEngine
@@ -31,7 +32,9 @@ class DetectorConfig(Section):
     """The model that detects, and how it is asked."""
 
     engine: VllmEngine
-    adapters: dict[str, Path] = Field({}, description="LoRA adapters by name, all on the engine's model")
+    adapters: dict[str, Annotated[Path, AfterValidator(Path.expanduser)]] = Field(
+        {}, description="LoRA adapters by name, all on the engine's model"
+    )
     default: str = Field("", description="adapter of requests that name none; empty: the model itself")
     prompt: Literal["trained", "zero_shot"] = Field("trained", description="as in evaluation")
     retention: Retention = Field(Retention.PARTIAL, description="as in training")
@@ -39,7 +42,7 @@ class DetectorConfig(Section):
     max_tokens: int = Field(1024, ge=16, description="of a reasoned answer")
     timeout_s: float = Field(60.0, gt=0, description="of one detection, queue included")
     replicas: Autoscaling = Autoscaling()
-    queue: int = Field(64, ge=0, description="detections that wait for a replica; more are answered with 503")
+    queue: int = Field(64, ge=1, description="detections that wait for a replica; more are answered with 503")
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -52,9 +55,22 @@ class Upstream(Section):
     """The chat model behind the guard: any OpenAI-compatible server. Requests can't name another."""
 
     base_url: str
-    api_key_env: str = Field("", description="environment variable with its key; empty: the client's own is passed on")
+    api_key_env: str = Field(
+        "",
+        description="environment variable with its key; empty: the client's own goes on, unless api_keys_env is set",
+    )
     model: str = Field("", description="asked for whatever the client names; empty: what the client names")
     timeout_s: float = Field(600.0, gt=0, description="without a byte")
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or {*"@?#"} & set(url):
+            raise ValueError(
+                "give http(s)://HOST/PATH such as http://127.0.0.1:8080/v1, without query; a key goes into api_key_env"
+            )
+        return url
 
 
 class Limits(Section):

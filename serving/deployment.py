@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import Field
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
@@ -24,7 +24,7 @@ from serving.config import DetectorConfig, LedgerConfig, ServeConfig
 from serving.detect import detect
 from serving.detection import Detection, DetectorBusy, DetectorDown, DetectRequest, UnknownAdapter
 from serving.gateway import create_app
-from serving.ledger import Conversation, Ledger
+from serving.ledger import Conversation, Ledger, LedgerDown
 from synuc.effects import Fork, Program
 from synuc.layers import Section
 from synuc.types import CallFailed, LLMRequest
@@ -56,7 +56,7 @@ class Detector:
         """Start the engine with these adapters (see `Reloadable`); later on, load those that are new into it.
 
         Later it returns at once, because Serve sends a replica no requests meanwhile. An adapter that can't be loaded
-        then is reported in the log, and the old one goes on.
+        then is reported in the log, and what has its name goes on.
 
         Raises:
             EngineUnavailable: at the start: no model, or an adapter that can't be loaded.
@@ -81,13 +81,16 @@ class Detector:
         engine = self._running
         # One after the other, so that the last one asked for wins.
         async with self._reloading:
-            # All are looked at before any is taken away.
+            # All are looked at before any is changed; and those that stay are changed before any is taken away.
             versions = await asyncio.to_thread(_versions, adapters)
-            for gone in engine.versions.keys() - adapters.keys() - {""}:
-                await engine.remove_adapter(gone)
-            for name, folder in adapters.items():
-                if engine.versions.get(name) != versions[name]:
-                    await engine.add_adapter(name, folder)
+            there = engine.versions
+            for name in adapters.keys() & there.keys():
+                if versions[name] != there[name]:
+                    await engine.add_adapter(name, adapters[name])
+            for name in there.keys() - adapters.keys() - {""}:
+                await engine.remove_adapter(name)
+            for name in adapters.keys() - there.keys():
+                await engine.add_adapter(name, adapters[name])
 
     async def detect(self, request: DetectRequest) -> Detection:
         """The verdict on a follow-up; `seconds` is the time in this replica.
@@ -154,7 +157,8 @@ class Detector:
         try:
             await self.reload(adapters)
         except EngineUnavailable as error:
-            LOG.error("the adapters stay as they were: %s", error)
+            there = ", ".join(sorted(self._running.versions.keys() - {""})) or "none"
+            LOG.error("not all adapters are as they should be: %s; there are: %s", error, there)
 
     async def _drive(self, program: Program[Any], adapter: str, calls: list[Call]) -> Any:
         """Carry out a program's requests, all on one adapter, until it returns."""
@@ -220,6 +224,8 @@ class DetectorClient:
             raise DetectorDown(f"no detection within {self._timeout_s:g} s") from None
         except RayActorError:
             raise DetectorDown("its replica died, and another one on the second try") from None
+        except RayError as error:  # such as a task that Ray cancelled as it stopped a node
+            raise DetectorDown(f"the detection was lost: {type(error).__name__}") from None
         self._seconds = seconds = time.perf_counter() - started
         self._answered = time.monotonic()
         return detection.model_copy(update={"queued": max(0.0, seconds - detection.seconds), "seconds": seconds})
@@ -256,18 +262,18 @@ class DetectorClient:
 
 
 class LedgersClient:
-    """The ledger through its Serve handle: `serving.guard.LedgerClient`. Raises TimeoutError if it doesn't answer."""
+    """The ledger through its Serve handle: `serving.guard.LedgerClient`."""
 
     def __init__(self, handle: Any) -> None:
         self._update = handle.update
         self._get = handle.get
 
     async def update(self, id: str, detection: Detection, turns: int) -> Conversation:
-        conversation: Conversation = await _within(PATIENCE_S, self._update.remote(id, detection, turns))
+        conversation: Conversation = await _from_ledger(self._update.remote(id, detection, turns))
         return conversation
 
     async def get(self, id: str) -> Conversation | None:
-        conversation: Conversation | None = await _within(PATIENCE_S, self._get.remote(id))
+        conversation: Conversation | None = await _from_ledger(self._get.remote(id))
         return conversation
 
 
@@ -284,6 +290,15 @@ class Gateway:
 
 def _versions(adapters: dict[str, Path]) -> dict[str, str]:
     return {name: read_adapter(folder, f"adapter {name}").version for name, folder in adapters.items()}
+
+
+async def _from_ledger(response: Any) -> Any:
+    try:
+        return await _within(PATIENCE_S, response)
+    except TimeoutError:
+        raise LedgerDown(f"no answer within {PATIENCE_S:g} s") from None
+    except (RayError, RayServeException) as error:
+        raise LedgerDown(type(error).__name__) from None
 
 
 async def _within(seconds: float, response: Any) -> Any:

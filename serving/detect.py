@@ -15,6 +15,9 @@ from synuc.neutralise import BREAK, neutralise
 from synuc.reading import EMPHASIS, label_probabilities, read_label, unreadable, visible
 from synuc.types import CallFailed, Dialogue, LLMRequest, Spoken
 
+EVIDENCE = 1_000
+"""Characters of a constraint's evidence: a passage of the dialogue can be long where little of it are words."""
+
 
 def detect(request: DetectRequest, config: DetectorConfig, mode: Mode) -> Program[Detection]:
     """Judge a follow-up: all of a `Detection` that follows from the model's answers. `mode` is the one to use, whatever
@@ -123,9 +126,8 @@ def _found(item: Item, places: Places, turn: int | None) -> Found:
     """An item of the answer. An explicit constraint's evidence are the words that its value is closest to."""
     where = places.find(item.inferred_from or item.value, turn)
     evidence = item.inferred_from or (places.words(where) if where else "")
-    return Found(
-        type=item.type, dimension=item.dimension, value=_shown(item.value), evidence=_shown(evidence), where=where
-    )
+    evidence = _shown(evidence)[:EVIDENCE]
+    return Found(type=item.type, dimension=item.dimension, value=_shown(item.value), evidence=evidence, where=where)
 
 
 def _of_pair(named: Named | None, items: tuple[Item, ...], found: tuple[Found, ...]) -> Found | None:

@@ -21,14 +21,14 @@ from serving.access import Access, CancelWhenGone, Refused, error_body, keys_of
 from serving.config import ServeConfig
 from serving.detection import Detect, Detection, Mode
 from serving.guard import Judge, LedgerClient, Policy, guarded
-from serving.ledger import Conversation
+from serving.ledger import ID_CHARS, Conversation, LedgerDown
 from serving.litellm import litellm_router
 from serving.metrics import Metrics, Record, Recorder
 from serving.upstream import UpstreamClient, upstream_of
 from synuc.types import Frozen
 
 PAGE = Path(__file__).parent / "page"
-ConversationId = Annotated[str, Field(min_length=1, max_length=200)]
+ConversationId = Annotated[str, Field(min_length=1, max_length=ID_CHARS)]
 
 
 class DetectOne(Frozen):
@@ -154,7 +154,7 @@ def _detection(judge: Judge) -> APIRouter:
         request.scope["record"].conversation_id = id
         try:
             known = await judge.ledger.get(id)
-        except TimeoutError:
+        except LedgerDown:
             raise Refused(503, "the ledger of conversations doesn't answer; try again", "ledger_down", 5) from None
         if known is None:
             message = "no such conversation, or none that is still remembered: name it as conversation_id when you ask"
@@ -184,8 +184,8 @@ def _guard(judge: Judge, upstream: UpstreamClient | None) -> APIRouter:
         record: Record = request.scope["record"]
         record.policy = policy or judge.config.policy
         named = body.pop("conversation_id", None)
-        if named is not None and not (isinstance(named, str) and 0 < len(named) <= 200):
-            raise Refused(422, "conversation_id: a text of 1 to 200 characters is needed", "invalid_request")
+        if named is not None and not (isinstance(named, str) and 0 < len(named) <= ID_CHARS):
+            raise Refused(422, f"conversation_id: a text of 1 to {ID_CHARS} characters is needed", "invalid_request")
         return await guarded(
             judge,
             behind(),
@@ -233,7 +233,8 @@ def _open(ready: Callable[[], Awaitable[bool]]) -> APIRouter:
 
     @router.get("/", include_in_schema=False)
     async def page() -> FileResponse:
-        return FileResponse(PAGE / "index.html")
+        # A page's own policy, which stands in it, can't say this.
+        return FileResponse(PAGE / "index.html", headers={"Content-Security-Policy": "frame-ancestors 'none'"})
 
     return router
 
@@ -248,12 +249,15 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return JSONResponse(error_body(error.status_code, message, code), error.status_code, error.headers)
 
 
-async def _refuse_fields(_: Request, error: Exception) -> Response:
+async def _refuse_fields(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         message = f"the body is no JSON: {first['ctx']['error']} at character {first['loc'][-1]}"
         return JSONResponse(error_body(400, message, "invalid_json"), 400)
+    if not _field(first) and "json" not in request.headers.get("content-type", ""):
+        message = "the body isn't sent as JSON: add the header Content-Type: application/json"
+        return JSONResponse(error_body(415, message, "not_json"), 415)
     return JSONResponse(error_body(422, _explained(first), "invalid_request"), 422)
 
 
@@ -263,5 +267,9 @@ async def _crash(_: Request, error: Exception) -> Response:
 
 def _explained(error: Any) -> str:
     """A validation error as `field: what is wrong`."""
-    where = ".".join(str(part) for part in error["loc"] if part not in ("body", "header", "one", "many"))
-    return f"{where or 'the body'}: {error['msg']}"
+    return f"{_field(error) or 'the body'}: {error['msg']}"
+
+
+def _field(error: Any) -> str:
+    """The field that a validation error is about, empty for the whole body."""
+    return ".".join(str(part) for part in error["loc"] if part not in ("body", "header", "one", "many"))

@@ -26,7 +26,7 @@ from serving.detection import (
     Mode,
     UnknownAdapter,
 )
-from serving.ledger import Conversation
+from serving.ledger import Conversation, LedgerDown
 from serving.metrics import Metrics, Record
 from serving.upstream import UpstreamClient
 from synuc.neutralise import neutralise
@@ -41,11 +41,11 @@ class LedgerClient(Protocol):
     """The conversations whose constraints are remembered; in production they live in another process."""
 
     async def update(self, id: str, detection: Detection, turns: int) -> Conversation:
-        """Take in what was detected on the user turn `turns` (from 1)."""
+        """Take in what was detected on the user turn `turns` (from 1). Raises LedgerDown."""
         ...
 
     async def get(self, id: str) -> Conversation | None:
-        """What is remembered of a conversation, None if nothing is. Raises TimeoutError if there is no answer."""
+        """What is remembered of a conversation, None if nothing is. Raises LedgerDown."""
         ...
 
 
@@ -86,15 +86,16 @@ class Judge:
             record.conversation_id = conversation_id
             try:
                 await self.ledger.update(conversation_id, detection, len(dialogue.turns) + 1)
-            except Exception:
-                # The ledger's process may be on its way back; the verdict doesn't depend on it.
-                LOG.exception("the ledger didn't take a detection")
+            except LedgerDown as down:
+                # Its process may be on its way back; the verdict doesn't depend on it.
+                LOG.error("the ledger didn't take a detection: %s", down)
         return detection
 
     async def _asked(self, request: DetectRequest) -> Detection:
         started = time.perf_counter()
         try:
-            detection = await self.detect(request)
+            with self.metrics.in_progress.track_inprogress():
+                detection = await self.detect(request)
         except DetectorBusy as busy:
             self.metrics.queue_full.inc()
             raise Refused(503, str(busy), "detector_busy", busy.retry_after) from None
@@ -142,8 +143,8 @@ async def guarded(
     """The answer to a chat request after the follow-up was judged.
 
     On an implicit conflict `clarify` answers with the question instead of the model, and `inject` tells the model; all
-    else passes through (`annotate`). Every answer has the headers `x-synuc-label` and `x-synuc-policy`, and the
-    detection as the field `synuc` of the completion or of a stream's first chunk.
+    else passes through (`annotate`). Answers, refusals of the upstream too, have the headers `x-synuc-label` and
+    `x-synuc-policy`; the detection is the field `synuc` of a completion or of a stream's first chunk.
 
     Raises:
         Refused: as `Judge.judge_or_allow`; 422 if `messages` are no list of objects; 502 and 504 from the upstream.
@@ -219,7 +220,8 @@ def _question(
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         completion = {**about, "object": "chat.completion", "choices": [choice], "usage": usage, "synuc": synuc}
         return JSONResponse(completion, headers=marks)
-    wants_usage = (body.get("stream_options") or {}).get("include_usage")
+    options = body.get("stream_options")
+    wants_usage = isinstance(options, dict) and options.get("include_usage")
     chunks = _chunks({**about, "object": "chat.completion.chunk"}, text, usage if wants_usage else None, synuc)
     return StreamingResponse(chunks, media_type="text/event-stream", headers=marks)
 

@@ -21,6 +21,10 @@ class BadId(Problem):
     """A name that no conversation can have; the message says what to do."""
 
 
+class LedgerDown(Exception):
+    """The ledger doesn't answer, or not in time."""
+
+
 class OpenConflict(Frozen):
     """Two constraints that can't hold together, as long as the user hasn't said which counts. `turn`: the user turn
     that brought the conflict, from 1.

@@ -49,7 +49,7 @@ class Places:
 
     def find(self, text: str, turn: int | None = None) -> Span | None:
         """See `locate`."""
-        looked_for = clean(text.replace(BREAK, "")).strip(_AROUND)
+        looked_for = " ".join(clean(text.replace(BREAK, "")).split()).strip(_AROUND)
         # The latest first: it wins where two are as good.
         turns = [turn] if turn is not None else range(self.follow_up - 1, 0, -1)
         if not looked_for:

@@ -9,13 +9,14 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.detection import Detection
 
 LOG = logging.getLogger("synuc.requests")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+METHODS = ("GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 CLIENT_GONE = 499
 """The status under which a request is counted whose client went away before its answer (as nginx does)."""
 
@@ -33,6 +34,7 @@ class Metrics:
         self.queued = Histogram(
             "synuc_queued_seconds", "Seconds that a detection waited", buckets=SECONDS, registry=registry
         )
+        self.in_progress = Gauge("synuc_detections_in_progress", "Detections waiting or at work", registry=registry)
         self.queue_full = Counter("synuc_queue_full", "Detections refused by a full queue", registry=registry)
         self.first_byte = Histogram(
             "synuc_upstream_first_byte_seconds", "Seconds to the upstream's answer", buckets=SECONDS, registry=registry
@@ -96,7 +98,9 @@ class Recorder:
             self._write(scope, record, status, time.perf_counter() - started)
 
     def _write(self, scope: Scope, record: Record, status: int, seconds: float) -> None:
-        method, route = scope["method"], _route(scope)
+        # Some servers pass on methods that clients make up.
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        route = _route(scope)
         self._metrics.requests.labels(method, route, status).inc()
         line = {"method": method, "route": route, "status": status, "seconds": round(seconds, 4)}
         if record.labels:

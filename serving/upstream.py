@@ -24,6 +24,12 @@ CONNECT_S = 10.0
 IDLE_S = 3.0
 """Seconds that an idle connection is kept: less than servers do (uvicorn: 5), so that none is used as it closes."""
 
+ANSWER_BYTES = 32 * 2**20
+"""The longest answer that isn't a stream; it is held in memory."""
+
+HELD_BYTES = 2**20
+"""The longest beginning of a stream in which its first event is looked for."""
+
 TO_UPSTREAM = ("accept", "traceparent", "tracestate", "x-request-id")
 CREDENTIALS = ("authorization", "openai-organization", "openai-project")
 """Headers that go upstream; those of the second kind only if the client's key is meant for the upstream."""
@@ -72,11 +78,16 @@ class UpstreamClient:
         field, a stream in its first chunk; every answer gets the headers `marks`.
 
         Raises:
-            Refused: 502 if the upstream can't be reached, 504 if it sends nothing for too long.
+            Refused: 400 if the body is nested too deeply, 502 if the upstream can't be reached, doesn't take this
+                service's key or answers without end, 504 if it sends nothing for too long.
         """
         if self._config.model:
             body = {**body, "model": self._config.model}
-        answer = await self._ask("POST", "chat/completions", headers, json.dumps(body).encode())
+        try:
+            sent = json.dumps(body).encode()
+        except RecursionError:  # writing it takes a little more room than reading it did
+            raise Refused(400, "the body is nested too deeply", "invalid_json") from None
+        answer = await self._ask("POST", "chat/completions", headers, sent)
         passed = {**_passed(answer), **marks}
         if answer.status == 200 and answer.content_type == "text/event-stream":
             passed["x-accel-buffering"] = "no"  # proxies on the way to the client
@@ -112,6 +123,11 @@ class UpstreamClient:
         except (aiohttp.ClientError, OSError) as error:
             raise _refused(error) from None
         self._metrics.first_byte.observe(time.perf_counter() - started)
+        if answer.status == 401 and not self._passes_credentials:
+            answer.close()
+            # Passed on, it would tell clients that theirs is wrong.
+            message = "the chat model wants a key, or another one: set the variable that upstream.api_key_env names"
+            raise Refused(502, message, "upstream_key")
         return answer
 
 
@@ -134,15 +150,26 @@ def _refused(error: Exception) -> Refused:
 
 
 def _passed(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name: value for name, value in answer.headers.items() if _FROM_UPSTREAM.fullmatch(name)}
+    # As the same bytes: aiohttp reads headers as UTF-8, Starlette writes them as Latin-1.
+    return {
+        name: value.encode("utf-8", "surrogateescape").decode("latin-1")
+        for name, value in answer.headers.items()
+        if _FROM_UPSTREAM.fullmatch(name)
+    }
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    content = bytearray()
     async with answer:
         try:
-            return await answer.read()
+            async for part in answer.content.iter_any():
+                content += part
+                if len(content) > ANSWER_BYTES:
+                    message = f"the chat model's answer has more than {ANSWER_BYTES:,} bytes; ask for a stream"
+                    raise Refused(502, message, "upstream_too_large")
         except (aiohttp.ClientError, OSError) as error:
             raise _refused(error) from None
+    return bytes(content)
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -159,7 +186,7 @@ async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 async def _marked(chunks: AsyncIterator[bytes], synuc: Mapping[str, Any]) -> AsyncIterator[bytes]:
     """`chunks` with `synuc` as one more field of the first event. All else stays as it is; nothing but the beginning
-    of a line whose end hasn't come is held back, and only before that event is over.
+    of a line whose end hasn't come is held back, and only before that event is over, up to `HELD_BYTES`.
     """
     held, done = b"", False
     async for chunk in chunks:
@@ -167,10 +194,13 @@ async def _marked(chunks: AsyncIterator[bytes], synuc: Mapping[str, Any]) -> Asy
             yield chunk
             continue
         held += chunk
-        if event := _FIRST_EVENT.search(held):
+        if b"\n" in chunk and (event := _FIRST_EVENT.search(held)):
             line = event[0].rstrip(b"\r\n")
             marked = b"data: " + _with_field(line[5:].strip(), synuc) + event[0][len(line) :]
             yield held[: event.start()] + marked + held[event.end() :]
+            held, done = b"", True
+        elif len(held) > HELD_BYTES:
+            yield held
             held, done = b"", True
         elif whole := held.rfind(b"\n") + 1:
             yield held[:whole]
@@ -183,6 +213,6 @@ def _with_field(content: bytes, synuc: Mapping[str, Any]) -> bytes:
     """The JSON object `content` with the field `synuc`; what is none, e.g. `[DONE]`, stays as it is."""
     try:
         value = json.loads(content)
-    except ValueError:
+        return json.dumps({**value, "synuc": synuc}).encode() if isinstance(value, dict) else content
+    except (ValueError, RecursionError):
         return content
-    return json.dumps({**value, "synuc": synuc}).encode() if isinstance(value, dict) else content

@@ -63,8 +63,6 @@ def uc(
 
     _one_of("--prompt", prompt, "auto", "trained", "zero_shot")
     _one_of("--mode", mode, "reasoned", "label")
-    if prompt == "auto":
-        prompt = "trained" if adapter else "zero_shot"
     job = _job(run, configs, [*overrides, *([f"retention={retention}"] if retention else [])])
     jobs.uc(job, model, adapter, bench, prompt, mode)  # type: ignore[arg-type]
 
@@ -108,7 +106,7 @@ def pairwise(
     from eval import jobs
 
     _one_of("--orders", orders, "both", "random")
-    folder = run or first / f"pairwise-{second.name}"
+    folder = run or first / f"pairwise-{second.resolve().name}"
     jobs.pairwise(_job(folder, configs, overrides), first, second, judge, orders, human)
 
 
@@ -210,7 +208,7 @@ def conflictprobe_generate(
     model: Model,
     out: Annotated[Path, typer.Option("--out", help="The folder of scenarios to write.")],
     run: Run,
-    count: Annotated[int, typer.Option(min=1, help="Scenarios; half of them Chinese.")] = 16,
+    count: Annotated[int, typer.Option(min=1, help="Scenarios of each language, English and Chinese.")] = 16,
     configs: Configs = [],
     overrides: Overrides = [],
 ) -> None:

@@ -74,14 +74,15 @@ def write(
     roles: tuple[str, ...] = ("model", "judge"),
     group: str = "",
     judged: tuple[str, ...] = (),
+    items_of: str = "a benchmark",
     **settings: Any,
 ) -> EvalFolder:
-    """The folder of a finished evaluation, file by file."""
+    """The folder of a finished evaluation, file by file. `items_of` stands for the digest of its items."""
     path.mkdir(parents=True)
     engine = {"kind": "vllm", "model": model, "adapter": adapter}
     judge = {"kind": "openai", "model": "a-judge", "base_url": "http://localhost"}
     engines = {role: judge if role == "judge" else engine for role in roles}
-    method = {"protocol": protocol, "engines": engines, "seed": seed, **settings}
+    method = {"protocol": protocol, "engines": engines, "seed": seed, "items": items_of, **settings}
     command = ["synuc", "eval", protocol, "--model", model, "--run", f"runs/{path.name}", "--set", "seed: 1"]
     call = {"started": 1.8e9, "seconds": 2.5, "prompt_tokens": 1200, "cached_tokens": 800, "completion_tokens": 90}
     (path / "method.json").write_text(json.dumps({"fingerprint": f"{path.name}", "method": method}))

@@ -96,7 +96,8 @@ class Upstream:
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if body.get("tools") else "stop"}
         usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         answer = _about(body, "chat.completion") | {"choices": [choice], "usage": usage, "received": body}
-        return web.json_response(answer, headers={"x-request-id": "upstream-1", "Set-Cookie": "secret=1"})
+        headers = {"x-request-id": "upstream-1", "openai-organization": "组织", "Set-Cookie": "secret=1"}
+        return web.json_response(answer, headers=headers)
 
     async def _stream(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         model = body["model"]

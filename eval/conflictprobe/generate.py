@@ -79,8 +79,7 @@ class Generator:
         return "conflictprobe-generate"
 
     def snapshot(self) -> dict[str, Any]:
-        """The settings and the version of the templates."""
-        return {**asdict(self), "prompts": prompting.version()}
+        return asdict(self)
 
     def program(self, item: Item) -> Program[dict[str, Any]]:
         """A persona, its facts in batches until there are 20 good ones, and the scenario made of them.

@@ -75,8 +75,8 @@ class Probe:
         return "conflictprobe"
 
     def snapshot(self) -> dict[str, Any]:
-        """All settings, the system prompts among them, and the version of the templates."""
-        return {**asdict(self), "systems": self.systems.model_dump(), "prompts": prompting.version()}
+        """All settings, the system prompts among them."""
+        return {**asdict(self), "systems": self.systems.model_dump()}
 
     def program(self, item: Item) -> Program[dict[str, Any]]:
         """The dialogue turn by turn, then all judgments side by side. A turn that fails makes the scenario fail.

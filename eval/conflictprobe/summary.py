@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -141,7 +142,11 @@ def tables(summary: Mapping[str, Any]) -> str:
 def _rows(path: Path) -> list[dict[str, str]]:
     if not path.is_file():
         raise SummaryError(f"there is no file {path}; name a results/summary.csv of ConflictProbe")
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    try:
+        file = io.StringIO(path.read_text("utf-8-sig"), newline="")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SummaryError(f"{path} can't be read: {error}") from None
+    with file:
         reader = csv.DictReader(file)
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
             raise SummaryError(f"{path} lacks the columns {', '.join(missing)}")

@@ -73,6 +73,8 @@ def _main_tables(runs: Sequence[Run]) -> list[Block]:
     )
     several = [f"{_named(group)}: {', '.join(run.name for run in group)}" for group in groups if len(group) > 1]
     caption += f" ({'; '.join(several)})." if several else "."
+    if absent := _absent(runs):
+        caption += f" Labels that no item has, and that count with 0 in the means: {absent}."
     if present <= set(PAPERS_SUBSETS):
         caption += " Published intervals are over five runs."
         return [_by_subset(caption, ("Run", "Model"), subsets, [*rows, *_published_rows(subsets, ("",))])]
@@ -81,6 +83,17 @@ def _main_tables(runs: Sequence[Run]) -> list[Block]:
         _by_subset(caption, ("Run", "Model"), subsets, rows),
         _by_subset(papers, ("Method",), PAPERS_SUBSETS, _published_rows(PAPERS_SUBSETS)),
     ]
+
+
+def _absent(runs: Sequence[Run]) -> str:
+    """The labels that are missing, by subset; empty if none is."""
+    found = {
+        name: ", ".join(part["absent"])
+        for run in runs
+        for name, part in {**run.metrics["subsets"], "overall": run.metrics["overall"]}.items()
+        if part["absent"]
+    }
+    return "; ".join(f"{labels} in {name}" for name, labels in found.items())
 
 
 def _by_subset(caption: str, names: tuple[str, ...], subsets: Sequence[str], rows: Sequence[Row]) -> Table:
@@ -101,10 +114,11 @@ def _figures(group: Sequence[Run], subsets: Sequence[str]) -> list[Value]:
     for subset in (None, *subsets):
         for key in FIGURES.values():
             parts = [run.metrics["overall"] if subset is None else run.metrics["subsets"].get(subset) for run in group]
-            if None in parts:
+            shares = [part[key] for part in parts if part and part[key] is not None]
+            if len(shares) < len(parts):
                 values.append(None)
                 continue
-            mean, half_width = interval([100 * part[key] for part in parts])
+            mean, half_width = interval([100 * share for share in shares])
             values.append(Estimate(mean, half_width))
     return values
 
@@ -149,7 +163,10 @@ def _bars(runs: Sequence[Run]) -> Figures:
     figures = []
     shares = (("f1", "macro F1, %", "blue"), ("recall_ic", "recall on implicit conflicts, %", LABELS[Label.IC]))
     for key, title, colour in shares:
-        rows = [Bar(run.name, run.metrics["overall"][key], tuple(run.metrics["intervals"][key])) for run in runs]
+        known = [run for run in runs if run.metrics["overall"][key] is not None]
+        if not known:
+            continue
+        rows = [Bar(run.name, run.metrics["overall"][key], tuple(run.metrics["intervals"][key])) for run in known]
         caption = f"Overall {title.removesuffix(', %')} with 95% bootstrap intervals over items."
         figures.append(Figure(f"uc-{key}", caption, bars(title, rows, colour)))
     return Figures(tuple(figures))

@@ -56,17 +56,26 @@ def read(folders: Sequence[EvalFolder]) -> list[Run]:
 
 
 def engine_name(engine: Mapping[str, Any]) -> str:
-    """An engine's model, and its adapter if it has one, without the folders they are in."""
+    """An engine's model, and its adapter if it has one, without the folders they are in.
+
+    An adapter in `adapter` of a training run's folder is named like that folder.
+    """
     name = Path(engine["model"]).name
-    return f"{name} + {Path(engine['adapter']).name}" if engine.get("adapter") else name
+    if not engine.get("adapter"):
+        return name
+    adapter = Path(engine["adapter"])
+    return f"{name} + {adapter.parent.name if adapter.name == 'adapter' else adapter.name}"
 
 
 def grouped(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs that belong together: those of one `group` setting, else those that differ in nothing but their seed."""
+    """The runs that belong together: those of one `group` setting over the same items, else those that differ in
+    nothing but their seed.
+    """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         setting = {key: value for key, value in run.method.items() if key not in ("seed", "fingerprint")}
-        key = ["group", run.run.settings.group] if run.run.settings.group else ["method", setting]
+        name = run.run.settings.group
+        key = ["group", name, run.method["items"]] if name else ["method", setting]
         groups.setdefault(json.dumps(key, sort_keys=True), []).append(run)
     return list(groups.values())
 

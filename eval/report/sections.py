@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -63,14 +64,19 @@ def response(runs: Sequence[Run], classified: Sequence[Run]) -> Section:
 
 def _both_protocols(answered: Sequence[Run], classified: Sequence[Run]) -> list[Point]:
     """Recall on implicit conflicts and response accuracy of each model with both, as means over its runs."""
+    # By all that names a model: two folders or adapters may end alike.
+    models = {json.dumps(run.method["engines"]["model"], sort_keys=True): run.model for run in answered}
     points = []
-    for model in dict.fromkeys(run.model for run in answered if run.model):
-        recalls = [run.metrics["overall"]["recall_ic"] for run in classified if run.model == model]
-        accuracies = [run.metrics["overall"]["accuracy"] for run in answered if run.model == model]
-        accuracies = [accuracy for accuracy in accuracies if accuracy is not None]
+    for model, name in models.items():
+        recalls, accuracies = _of_model(model, classified, "recall_ic"), _of_model(model, answered, "accuracy")
         if recalls and accuracies:
-            points.append(Point(model, fmean(recalls), fmean(accuracies)))
+            points.append(Point(name or "", fmean(recalls), fmean(accuracies)))
     return points
+
+
+def _of_model(model: str, runs: Sequence[Run], figure: str) -> list[float]:
+    own = [run for run in runs if json.dumps(run.method["engines"]["model"], sort_keys=True) == model]
+    return [share for run in own if (share := run.metrics["overall"][figure]) is not None]
 
 
 def _correlation(points: Sequence[Point]) -> list[Block]:

@@ -81,7 +81,8 @@ export async function* chat(model, messages, policy, key, signal) {
       if (text) yield text;
     }
   } catch (error) {
-    throw error instanceof TypeError ? new Failure("cut") : error;
+    // Else the network failed, or what came is no chunk.
+    throw error instanceof Failure || error.name === "AbortError" ? error : new Failure("cut");
   }
   if (!done) throw new Failure("cut");
 }

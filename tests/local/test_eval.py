@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,14 @@ import pytest
 from rich.console import Console
 
 from eval import jobs
-from eval.config import Settings
-from eval.driver import EvaluationStopped
+from eval.config import EvalRun, Settings, engine_of
+from eval.driver import EvaluationStopped, evaluate
 from eval.folder import EvalFolder
 from eval.jobs import Job
+from eval.protocol import Item
 from synuc.folder import RunError
 from synuc.problem import Problem
+from synuc.types import LLMRequest, Spoken
 from tests.standin import Running, running
 
 DATA = Path(__file__).parents[1] / "data"
@@ -107,10 +111,62 @@ def test_only_what_failed_is_tried_again(model: str, endpoint: Running, tmp_path
     for start in range(2):
         before = endpoint.stats()["requests"]
         jobs.uc(job(folder.path), model, None, [str(tmp_path / "bench.jsonl")], "trained", "reasoned")
+        # The figures are those of the results: what was added to older ones is gone.
+        assert "states" not in folder.metrics
+        folder.write_metrics({**folder.metrics, "states": {}})
         failed = [result for result in folder.results() if result.kind]
         assert [(result.id, result.kind) for result in failed] == [(rows[2]["id"], "context_length")]
         assert folder.metrics["kinds"]["failed"] == 1
         assert endpoint.stats()["requests"] - before == (1 + 6 if start == 0 else 1 + 1)
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Asks about an item, and ends the process of its worker at those that say so (once, if there is a `marker`)."""
+
+    marker: str = ""
+    name = "deadly"
+
+    def snapshot(self) -> dict[str, Any]:
+        return {}
+
+    def program(self, item: Item) -> Generator[Any, Any, dict[str, Any]]:
+        if item["deadly"] and not (self.marker and os.path.exists(self.marker)):
+            if self.marker:
+                Path(self.marker).touch()
+            os._exit(1)
+        messages = ({"role": "user", "content": f"About {item['id']}."},)
+        said: Spoken = yield LLMRequest("ask", "model", item["id"], messages, Spoken, 20)
+        return {"said": said.text}
+
+    def figures(self, items: Any, results: Any) -> dict[str, Any]:
+        return {"kinds": {result.id: result.kind for result in results}}
+
+
+def deadly_run(model: str, path: Path, deadly: list[bool], marker: str = "") -> dict[str, Any]:
+    given = Settings.model_validate({"engine": {"give_up_after_s": 2}})
+    run = EvalRun(command=(), settings=given, engines={"model": engine_of(model, given.engine)})
+    items = [{"id": f"{at}", "deadly": one} for at, one in enumerate(deadly)]
+    return evaluate(Deadly(marker), items, run, path, Console())
+
+
+def test_a_worker_that_dies_costs_no_item(model: str, tmp_path: Path) -> None:
+    figures = deadly_run(model, tmp_path / "run", [True] + [False] * 5, str(tmp_path / "marker"))
+    assert figures == {"kinds": {str(at): "" for at in range(6)}}
+    assert (tmp_path / "marker").exists()
+
+
+def test_an_item_that_kills_its_worker_is_given_up_alone(model: str, tmp_path: Path) -> None:
+    figures = deadly_run(model, tmp_path / "run", [False, True, False])
+    assert figures == {"kinds": {"0": "", "1": "crashed", "2": ""}}
+
+
+def test_workers_that_die_of_everything_stop_the_run(model: str, tmp_path: Path) -> None:
+    with pytest.raises(EvaluationStopped, match="5 engines in a row died without finishing an item"):
+        deadly_run(model, tmp_path / "run", [True] * 8)
+    assert {result.kind for result in EvalFolder(tmp_path / "run").results()} <= {"crashed"}
+    with pytest.raises(RunError, match="is not finished; give its command again"):
+        EvalFolder.existing(tmp_path / "run")
 
 
 def test_the_label_alone_with_probabilities(model: str, tmp_path: Path) -> None:

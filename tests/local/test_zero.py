@@ -27,7 +27,7 @@ def plain(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("stage", [2])
 def test_zero_learns_the_same_and_continues_from_the_shards_of_both_workers(
     tiny: Path, plain: Path, tmp_path: Path, stage: int
 ) -> None:

@@ -147,6 +147,9 @@ def test_files_that_are_no_summary(tmp_path: Path) -> None:
     path = tmp_path / "summary.csv"
     with pytest.raises(SummaryError, match="there is no file"):
         summarise(path)
+    path.write_bytes("模型".encode("gb18030"))
+    with pytest.raises(SummaryError, match="can't be read"):
+        summarise(path)
     path.write_text("model,reasoning\n", "utf-8")
     with pytest.raises(SummaryError, match="lacks the columns history, scenario"):
         summarise(path)

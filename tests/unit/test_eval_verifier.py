@@ -10,6 +10,7 @@ import pytest
 from eval.bench import BenchItem, GoldConstraint, Rationale
 from eval.protocol import Result
 from eval.verifier import VerifierQuality
+from synuc import prompts
 from synuc.types import CallFailed, Label, LLMRequest
 from tests.evaluation import Answer, drive
 from tests.scripted import DEFAULTS, label_of
@@ -257,4 +258,5 @@ def test_without_a_result_there_is_no_curve() -> None:
 
 
 def test_the_settings_decide_the_results() -> None:
-    assert VerifierQuality(tau=70, temperature=0.2).snapshot() == {"tau": 70, "temperature": 0.2}
+    given = {"tau": 70, "temperature": 0.2, "method_prompts": prompts.version()}
+    assert VerifierQuality(tau=70, temperature=0.2).snapshot() == given

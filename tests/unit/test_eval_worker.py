@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from actors import openai_engine
 from eval.protocol import Evaluation, Item
 from eval.worker import EvalWorker, Row, request_hash
 from synuc.config import OpenAIEngine
@@ -70,11 +71,11 @@ def work(
     item: Item,
     known: dict[str, Any] | None = None,
     evaluation: Evaluation | None = None,
-    **more: Any,
+    seed: int = 0,
 ) -> list[Row]:
     async def all_rows() -> list[Row]:
         config = engine(endpoint.url)
-        worker = EvalWorker({"model": config, "judge": config}, workers=1, attempts=2)
+        worker = EvalWorker({"model": config, "judge": config}, workers=1, attempts=2, seed=seed)
         try:
             return [row async for row in worker.work(evaluation or Judged(), item, known or {})]
         finally:
@@ -135,6 +136,35 @@ def test_a_failure_inside_a_fork_reaches_the_program(endpoint: Running) -> None:
     assert rows_of("results", work(endpoint, item))[0]["kind"] == "unparseable"
     result = rows_of("results", work(endpoint, item, evaluation=Forgiving()))[0]
     assert result["value"]["verdicts"] == [False, False]
+
+
+def test_an_answer_beside_a_failure_is_kept(endpoint: Running) -> None:
+    @dataclass(frozen=True)
+    class OneFails(Judged):
+        def judge(self, item: Item, answer: str, which: str) -> Generator[Any, Any, bool]:
+            text = "TRICK_TOO_LONG" if which == "a" else f"{which}: {answer}"
+            verdict: Verdict = yield request("judge", item, text, Verdict)
+            return verdict.right
+
+    rows = work(endpoint, {"id": "1", "text": "Write."}, evaluation=OneFails())
+    assert rows[-1][1]["kind"] == "context_length"
+    assert [answer["role"] for answer in rows_of("answers", rows)] == ["model", "judge"]
+    assert [call["error"] for call in rows_of("calls", rows)].count("context_length") == 1
+    assert len(rows_of("calls", rows)) == 3
+
+
+def test_runs_of_other_seeds_draw_other_answers(endpoint: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    def seed(request: LLMRequest, attempt: int) -> int:
+        drawn.append(request.key)
+        return 1
+
+    monkeypatch.setattr(openai_engine, "sampling_seed", seed)
+    for run in (0, 1):
+        rows = work(endpoint, {"id": "1", "text": "Write."}, seed=run)
+        assert {call["key"] for call in rows_of("calls", rows)} == {"1"}
+    assert drawn == ["0/1"] * 3 + ["1/1"] * 3
 
 
 def test_an_endpoint_that_is_gone_stops_the_run(endpoint: Running) -> None:

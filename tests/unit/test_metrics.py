@@ -121,6 +121,15 @@ def test_a_row_of_the_paper_comes_out_overall_and_by_subset() -> None:
     assert figures["overall"]["recall_ic"] == pytest.approx((24 + 15 + 16) / 127)
 
 
+def test_a_label_that_no_item_has_is_named() -> None:
+    figures = by_subset(["a", "a", "b"], [ND, IC, ER], [ND, IC, IC])
+    assert figures["overall"]["absent"] == []
+    assert figures["subsets"]["a"]["absent"] == ["ER"]
+    assert figures["subsets"]["a"]["recall_ic"] == 1
+    assert figures["subsets"]["b"]["absent"] == ["ND", "IC"]
+    assert figures["subsets"]["b"]["recall_ic"] is None
+
+
 def test_items_have_subsets() -> None:
     with pytest.raises(ValueError, match="1 names of subsets for 2 items"):
         by_subset(["A"], [ND, IC], [ND, IC])

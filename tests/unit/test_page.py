@@ -319,6 +319,15 @@ def test_an_answer_that_breaks_off_is_marked_and_asked_for_again(open_page: Open
     assert len(service.bodies("/v1/detect")) == 1
 
 
+@pytest.mark.parametrize("event", ['{"choices"', "null", '{"choices": [{}]}'])
+def test_an_event_that_is_no_chunk_breaks_the_answer_off(open_page: Open, event: str) -> None:
+    page = open_page()
+    answer = {"content_type": "text/event-stream", "body": f"data: {event}\n\n"}
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(**answer))
+    say(page, "Plan a picnic.")
+    expect(page, "[role=alert]").to_contain_text("The answer broke off.")
+
+
 def test_without_a_chat_model_messages_are_only_checked(open_page: Open, service: Service) -> None:
     service.model = ""
     page = open_page()

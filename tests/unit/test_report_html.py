@@ -184,6 +184,27 @@ def test_runs_of_one_group_are_one_row(tmp_path: Path) -> None:
     assert [row.cells[5] for row in counts.rows] == pytest.approx([100 * 11 / 12, 100, 100])
 
 
+def test_one_group_over_other_items_is_another_row(tmp_path: Path) -> None:
+    first = uc(tmp_path / "a", adapter="runs/1/adapter", group="g")
+    second = uc(tmp_path / "b", adapter="runs/2/adapter", group="g", items_of="another benchmark")
+    table = tables(contents([first, second])["uc"])[0]
+    ours = [row.cells[:2] for row in table.rows if not row.quoted]
+    assert ours == [("a", "tiny-4b + 1"), ("b", "tiny-4b + 2")]
+
+
+def test_a_benchmark_without_conflicts_has_no_recall_on_them(tmp_path: Path) -> None:
+    items = [item for item in ITEMS if item["label"] == "ND"]
+    evaluation = Classification(Retention.PARTIAL, "trained", "reasoned", 0.01, 512)
+    results = [Result(id=item["id"], kind="engine", reason="gone") for item in items]
+    metrics = evaluation.figures(items, results)
+    section = contents([write(tmp_path / "run", "uc", items, results, metrics)])["uc"]
+    table = tables(section)[0]
+    assert "Labels that no item has, and that count with 0 in the means: ER, IC in " in table.caption
+    assert "ER, IC in overall." in table.caption
+    assert table.rows[0].cells[5] is None
+    assert "uc-recall_ic" not in figures(section)
+
+
 def test_the_papers_table_4_stands_alone_where_the_subsets_are_others(tmp_path: Path) -> None:
     run = uc(tmp_path / "run")
     metrics = {**run.metrics, "subsets": {"ours": run.metrics["overall"]}}

@@ -83,6 +83,27 @@ def test_a_default_that_is_none_of_the_adapters() -> None:
         local("detector.adapters={a: /a}", "detector.default=b")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8080/v1",
+        "localhost:8080",
+        "ftp://a/v1",
+        "http://",
+        "http://me:secret@a/v1",
+        "https://a/v1?api-version=1",
+    ],
+)
+def test_an_upstream_that_is_no_address(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"upstream\.base_url: .*give http\(s\)://HOST/PATH"):
+        local(f"upstream.base_url='{url}'")
+
+
+def test_an_adapter_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert local("detector.adapters={a: ~/a}").detector.adapters == {"a": Path("/home/me/a")}
+
+
 def problem(*overrides: str) -> str:
     with pytest.raises(Problem) as caught:
         app.check(local("port=0", *overrides))

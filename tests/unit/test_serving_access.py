@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import access
 from serving.access import OPEN, Access, Refused, check_characters, check_messages, keys_of
 from serving.config import Limits, ServeConfig
 from serving.metrics import LOG
@@ -145,6 +147,42 @@ def test_a_body_without_end_is_cut_off() -> None:
         assert sent < 50_000_000
 
 
+def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "BODY_S", 0.3)
+
+    def dripping() -> Iterator[bytes]:
+        for _ in range(20):
+            time.sleep(0.1)
+            yield b" "
+
+    with gateway(Detector()) as address:
+        response = httpx.post(f"{address}/v1/detect", content=dripping(), headers={"Content-Type": "application/json"})
+        assert response.status_code == 408
+        assert response.json()["error"]["code"] == "body_too_slow"
+        # What comes later than that is no body: a detection may take longer.
+        assert httpx.post(f"{address}/v1/detect", json={"messages": asking("normal")}).status_code == 200
+
+
+def test_a_connection_that_fails_ends_the_work(caplog: pytest.LogCaptureFixture) -> None:
+    """Ray Serve raises the failure of its proxy where a disconnect is waited for."""
+    ended = False
+
+    async def work(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal ended
+        try:
+            await receive()
+        except asyncio.CancelledError:
+            ended = True
+            raise
+
+    async def broken() -> Any:
+        raise RuntimeError("the proxy is gone")
+
+    asyncio.run(asyncio.wait_for(access.CancelWhenGone(work)({"type": "http"}, broken, None), 5))  # type: ignore[arg-type]
+    assert ended
+    assert "a request broke off" in caplog.text
+
+
 def test_limits_of_a_dialogue() -> None:
     limits = Limits(messages=3, characters=100)
     check_messages([1, 2, 3], limits)
@@ -202,6 +240,7 @@ def test_metrics_count() -> None:
         detect(client, messages=asking("conflict here"))
         detect(client, messages=asking("busy"))
         client.get("/nowhere/4711")
+        client.request("PROPFIND", "/nowhere")
         response = client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain")
     lines = response.text.splitlines()
@@ -210,7 +249,9 @@ def test_metrics_count() -> None:
         'synuc_requests_total{method="POST",route="/v1/detect",status="503"} 1.0',
         'synuc_requests_total{method="GET",route="unknown",status="404"} 1.0',
         'synuc_detections_total{label="IC"} 1.0',
+        'synuc_requests_total{method="other",route="unknown",status="404"} 1.0',
         "synuc_queue_full_total 1.0",
+        "synuc_detections_in_progress 0.0",
         'synuc_tokens_total{kind="prompt"} 11.0',
         'synuc_tokens_total{kind="completion"} 7.0',
         'synuc_detection_seconds_count{mode="reasoned"} 1.0',

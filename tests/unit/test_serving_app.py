@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import httpx
 import pytest
 from ray import serve
-from ray.exceptions import ActorDiedError, RayTaskError
+from ray.exceptions import ActorDiedError, RayTaskError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from actors.engine import Completion, EngineDead, EngineUnavailable
@@ -25,6 +25,7 @@ from serving.config import DetectorConfig, ServeConfig
 from serving.deployment import Detector, DetectorClient, LedgersClient
 from serving.detection import Detection, DetectorBusy, DetectorDown, DetectRequest, UnknownAdapter
 from serving.gateway import create_app
+from serving.ledger import LedgerDown
 from synuc.effects import Fork
 from synuc.types import CallFailed, Dialogue, LLMRequest, Spoken, Turn
 from tests.unit.test_serve_config import adapter, local
@@ -253,6 +254,19 @@ def test_an_adapter_that_does_not_fit(tmp_path: Path, changes: dict[str, int], s
     asyncio.run(main())
 
 
+def test_an_adapter_that_does_not_fit_costs_no_other_its_place(tmp_path: Path) -> None:
+    one, two = adapter(tmp_path / "one"), adapter(tmp_path / "two", value=1.0)
+    bad = adapter(tmp_path / "bad", hidden=64)
+
+    async def main() -> None:
+        detector = await started({"a": one, "b": two})
+        with pytest.raises(EngineUnavailable, match="trained on another model"):
+            await detector.reload({"a": bad})
+        assert detector._running.versions == {"": "", "a": detector_version(one), "b": detector_version(two)}
+
+    asyncio.run(main())
+
+
 def test_more_adapters_than_there_is_room_for(tmp_path: Path) -> None:
     one, two = adapter(tmp_path / "one"), adapter(tmp_path / "two", value=1.0)
 
@@ -287,7 +301,7 @@ def test_what_vllm_refuses_leaves_the_old_one(tmp_path: Path, caplog: pytest.Log
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(main())
-    assert f"the adapters stay as they were: adapter a={odd}: vLLM can't load it: the weights are odd" in caplog.text
+    assert f"as they should be: adapter a={odd}: vLLM can't load it: the weights are odd; there are: a" in caplog.text
 
 
 def test_the_default_can_not_be_taken_away(tmp_path: Path) -> None:
@@ -493,9 +507,22 @@ def test_a_detector_that_just_answered_is_ready() -> None:
 def test_a_ledger_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployment, "PATIENCE_S", 0.05)
     handle = Handle(None, seconds=30)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(LedgerDown, match=r"within 0\.05 s"):
         asyncio.run(LedgersClient(handle).get("a"))
     assert handle.responses[0].cancelled
+
+
+@pytest.mark.parametrize("error", [ActorDiedError(), BackPressureError(1, 1), as_ray_brings_it(ValueError("oops"))])
+def test_a_ledger_that_fails_is_down(error: Exception) -> None:
+    with pytest.raises(LedgerDown):
+        asyncio.run(LedgersClient(Handle(error)).get("a"))
+    with pytest.raises(LedgerDown):
+        asyncio.run(LedgersClient(Handle(error)).update("a", FOUND, 1))
+
+
+def test_a_detection_that_ray_lost_is_a_detector_that_is_down() -> None:
+    with pytest.raises(DetectorDown, match="was lost: TaskCancelledError"):
+        ask(Handle(TaskCancelledError()))
 
 
 def test_the_three_parts_work_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+import unicodedata
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.conversation import SHORT, BadConversation, conversation
+from serving.conversation import PILED, SHORT, BadConversation, conversation
 from synuc.formatting import detector_messages
 from synuc.types import Dialogue, Turn, clean
 
@@ -154,3 +156,20 @@ def conversation_text(message: dict[str, Any]) -> str:
     content = message["content"]
     text = content if isinstance(content, str) else "\n".join(part["text"] for part in content)
     return clean(text).strip()
+
+
+def test_heaps_of_marks_take_no_time() -> None:
+    """Sorting the marks of one letter takes time in proportion to the square of their number."""
+    heap = "a" + "\u0301\0" * 200_000 + "\u0f73" * 200_000 + "\u0316" * 200_000
+    started = time.perf_counter()
+    call = {"function": {"name": "f", "arguments": heap}}
+    dialogue, follow_up = conversation([user(heap), assistant(heap, tool_calls=[call]), user(f"{heap} b")])
+    assert time.perf_counter() - started < 2
+    assert follow_up[0] == "á"
+    assert follow_up.endswith(" b")
+    assert max(len(text) for text in (follow_up, dialogue.turns[0].user)) < 3 * PILED
+
+
+@pytest.mark.parametrize("text", ["Ệ", "שָׁלוֹם", "ཀྵྨ", "안녕", "a" + "\u0301" * PILED])
+def test_marks_that_languages_need_stay(text: str) -> None:
+    assert conversation([user(text)])[1] == unicodedata.normalize("NFC", text)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.config import DetectorConfig
-from serving.detect import detect
+from serving.detect import EVIDENCE, detect
 from serving.detection import Detection, DetectRequest, Mode, Span
 from synuc.formatting import JUDGMENT, Answer, Item, Named, Retention, detector_messages, format_answer
 from synuc.neutralise import BREAK
@@ -238,3 +238,12 @@ def test_control_tokens_come_back_as_the_dialogue_has_them_and_never_reach_the_e
         assert token not in request.begun
         assert token not in request.messages[0]["content"]
     assert token.replace("<", f"<{BREAK}") in asked[1].begun
+
+
+def test_evidence_is_bounded() -> None:
+    """Between two words of a passage anything may stand."""
+    dialogue = Dialogue(turns=(Turn(user=f"avoid crowded{' .' * 5_000} places", assistant="Got it."),))
+    found = judged(lambda request: Spoken(text=CONFLICT, first=FIRST), dialogue=dialogue)
+    [crowds] = [one for one in found.constraints if one.value == CROWDS.value]
+    assert crowds.where == Span(turn=1, start=0, end=len(dialogue.turns[0].user))
+    assert len(crowds.evidence) == EVIDENCE

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from serving.config import ServeConfig
 from serving.detection import Detection
 from serving.gateway import create_app
+from serving.ledger import LedgerDown
 from tests.upstream import VERDICTS, Detector, NearLedger, asking, gateway, served
 
 
@@ -110,6 +111,15 @@ def test_bad_input_gets_one_clear_error(client: httpx.Client, body: bytes, statu
     assert says in found[2]
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+@pytest.mark.parametrize("path", ["/v1/detect", "/v1/chat/completions", "/beta/litellm_basic_guardrail_api"])
+def test_a_body_that_is_not_sent_as_json(client: httpx.Client, kind: str, path: str) -> None:
+    body = json.dumps({"messages": asking("normal")}).encode()
+    status, code, message = error(client.post(path, content=body, headers={"Content-Type": kind} if kind else {}))
+    assert (status, code) == (415, "not_json")
+    assert "Content-Type: application/json" in message
+
+
 def test_unknown_adapters_and_paths(client: httpx.Client) -> None:
     response = client.post("/v1/detect", json={"messages": asking("normal"), "adapter": "x"})
     assert error(response) == (404, "unknown_adapter", "no adapter x; there are: good")
@@ -145,6 +155,10 @@ def test_nothing_sent_is_our_fault(client: httpx.Client, body: dict[str, Any]) -
             assert response.status_code in (200, 400, 422)
 
 
+def test_the_page_is_not_framed(client: httpx.Client) -> None:
+    assert client.get("/").headers["content-security-policy"] == "frame-ancestors 'none'"
+
+
 def test_a_conversation_is_remembered(client: httpx.Client) -> None:
     assert error(client.get("/v1/conversations/visit"))[:2] == (404, "unknown_conversation")
     client.post("/v1/detect", json={"messages": asking("conflict"), "conversation_id": "visit"})
@@ -155,10 +169,10 @@ def test_a_conversation_is_remembered(client: httpx.Client) -> None:
 
 class BrokenLedger(NearLedger):
     async def update(self, id: str, detection: Detection, turns: int) -> Any:
-        raise RuntimeError("the process is gone")
+        raise LedgerDown("the process is gone")
 
     async def get(self, id: str) -> Any:
-        raise TimeoutError
+        raise LedgerDown("no answer")
 
 
 async def not_ready() -> bool:

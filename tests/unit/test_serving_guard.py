@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import upstream as upstream_module
 from serving.config import ServeConfig
 from serving.guard import QUOTED, note, spoken, with_note
 from serving.metrics import Metrics
-from serving.upstream import _marked, upstream_of
+from serving.upstream import HELD_BYTES, _marked, _with_field, upstream_of
 from synuc.problem import Problem
 from tests.upstream import QUESTION, VERDICTS, Detector, Upstream, asking, gateway, running_upstream
 
@@ -73,6 +74,7 @@ def test_an_answer_passes_with_the_verdict(upstream: Upstream, address: str) -> 
     assert completion.model_extra["synuc"] == VERDICTS["conflict"].model_dump(mode="json")
     assert (raw.headers["x-synuc-label"], raw.headers["x-synuc-policy"]) == ("IC", "annotate")
     assert raw.headers["x-request-id"] == "upstream-1"
+    assert raw.headers["openai-organization"] == "组织"
     assert "set-cookie" not in raw.headers
     assert upstream.got[0].body == {"model": "echo", "messages": asking("conflict now")}
 
@@ -276,6 +278,10 @@ def test_bad_requests(address: str) -> None:
     for body in ({}, {"messages": "hi"}, {"messages": [1]}, {"messages": [], "conversation_id": 7}):
         response = httpx.post(f"{address}/v1/chat/completions", json=body)
         assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid_request")
+    for options in ("x", [1], 7):
+        sent = {"messages": asking("conflict"), "stream": True, "stream_options": options}
+        response = httpx.post(f"{address}/v1/chat/completions", json=sent, headers={"x-synuc-policy": "clarify"})
+        assert response.status_code == 200
     response = httpx.post(f"{address}/v1/chat/completions", content=b"{", headers={"Content-Type": "application/json"})
     assert response.json()["error"]["code"] == "invalid_json"
 
@@ -292,6 +298,37 @@ def test_the_upstreams_refusals_pass(address: str, stream: bool) -> None:
         with pytest.raises(openai.APIStatusError) as failed:
             client.chat.completions.create(model=f"fail-{status}", messages=messages("normal"), stream=stream)
         assert failed.value.status_code == status
+
+
+def test_a_key_that_the_upstream_refuses_is_not_the_clients(
+    monkeypatch: pytest.MonkeyPatch, upstream: Upstream, address: str
+) -> None:
+    with pytest.raises(openai.AuthenticationError, match="asked to fail"):
+        client_of(address).chat.completions.create(model="fail-401", messages=messages("normal"))
+    monkeypatch.setenv("TEST_UPSTREAM_KEY", "sk-wrong")
+    behind = {"base_url": upstream.url, "api_key_env": "TEST_UPSTREAM_KEY"}
+    refused = pytest.raises(openai.InternalServerError, match="wants a key, or another one")
+    with gateway(Detector(), upstream=behind) as ours, refused as failed:
+        client_of(ours).chat.completions.create(model="fail-401", messages=messages("normal"))
+    assert (failed.value.status_code, failed.value.code) == (502, "upstream_key")
+    assert "sk-wrong" not in str(failed.value)
+
+
+def test_a_body_that_is_nested_too_deeply_is_the_clients_fault(address: str) -> None:
+    statuses = set()
+    for depth in range(900, 1000):
+        nested = "[" * depth + "]" * depth
+        body = f'{{"model": "html", "messages": {json.dumps(asking("normal"))}, "x": {nested}}}'
+        headers = {"Content-Type": "application/json"}
+        statuses.add(httpx.post(f"{address}/v1/chat/completions", content=body.encode(), headers=headers).status_code)
+    assert statuses == {200, 400}
+
+
+def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, upstream: Upstream, address: str) -> None:
+    monkeypatch.setattr(upstream_module, "ANSWER_BYTES", 1000)
+    with pytest.raises(openai.InternalServerError, match="more than 1,000 bytes") as failed:
+        client_of(address).chat.completions.create(model="echo", messages=messages("normal " + "x" * 1000))
+    assert (failed.value.status_code, failed.value.code) == (502, "upstream_too_large")
 
 
 def test_an_answer_that_is_no_json_passes(address: str) -> None:
@@ -467,3 +504,22 @@ def test_marking_a_stream_changes_its_first_event_only(rest: bytes, cuts: list[i
     line, _, after = marked.removeprefix(head).partition(end)
     assert json.loads(line.removeprefix(b"data: ")) == {"a": "ü", "synuc": {"label": "ND"}}
     assert after == rest
+
+
+def test_a_line_without_end_is_not_kept() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(3 * HELD_BYTES // 1000):
+            yield b"x" * 1000
+
+    async def longest() -> tuple[int, int]:
+        sizes = [len(chunk) async for chunk in _marked(endless(), {"label": "ND"})]
+        return max(sizes), sum(sizes)
+
+    most, whole = asyncio.run(longest())
+    assert most <= HELD_BYTES + 1000
+    assert whole == 3 * HELD_BYTES // 1000 * 1000
+
+
+def test_json_that_is_too_deep_passes_as_it_is() -> None:
+    deep = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert _with_field(deep, {"label": "ND"}) == deep

@@ -96,6 +96,7 @@ def test_the_assistants_words_are_not_the_users() -> None:
 def test_nothing_is_nowhere() -> None:
     assert found("", "a") is None
     assert found(" … ", "a … b") is None
+    assert found("\x1f\t\n", "a \x1f\t\n b") is None
 
 
 def test_broken_control_tokens_are_found_whole() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 
 from eval import states as module
 from eval.bench import BenchItem, Rationale
+from eval.config import adapter_weights
 from eval.folder import EvalFolder
 from eval.protocol import Result
 from eval.states import FILE, Encoder, States, StatesError, before_label, figures, silhouette, states
@@ -96,7 +98,9 @@ def a_run(path: Path, model: str, adapter: Path | None = None, kind: str = "vllm
     """A finished `uc` run of five items: three with a state, one without a heading, one failed."""
     folder = EvalFolder(path)
     path.mkdir()
-    identity = {"kind": kind, "model": model, "adapter": adapter and str(adapter)}
+    identity: dict[str, Any] = {"kind": kind, "model": model, "adapter": adapter and str(adapter)}
+    if adapter:
+        identity["adapter_weights"] = adapter_weights(adapter)
     asked = {"prompt": "trained", "mode": "reasoned", **method}
     snapshot = {"protocol": "uc", "engines": {"model": identity}, "retention": "partial", **asked}
     folder.begin(Settings(), snapshot)
@@ -137,6 +141,15 @@ def test_a_batch_gives_what_each_alone_gives(detector: tuple[Backbone, Path], tm
     alone = states(a_run(tmp_path / "alone", backbone.model, adapter), load, batch=1)
     assert together.ids == alone.ids
     assert np.allclose(together.vectors, alone.vectors, atol=1e-4)
+
+
+def test_an_adapter_that_was_trained_again_is_refused(llama: tuple[Backbone, Path], tmp_path: Path) -> None:
+    backbone, adapter = llama
+    copied = shutil.copytree(adapter, tmp_path / "adapter")
+    run = a_run(tmp_path / "run", backbone.model, copied)
+    (copied / "adapter_model.safetensors").write_bytes(b"others")
+    with pytest.raises(StatesError, match="holds another adapter than the one that gave the answers"):
+        states(run, never)
 
 
 def test_an_adapter_changes_the_states(llama: tuple[Backbone, Path], tmp_path: Path) -> None:

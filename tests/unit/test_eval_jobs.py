@@ -1,0 +1,103 @@
+"""What the commands make of their arguments and say of the figures, with nothing asked."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from eval import jobs
+from eval.config import EvalRun, Settings
+from eval.jobs import Job
+from eval.protocol import Evaluation, Item, Result
+from synuc.problem import Problem
+
+DATA = Path(__file__).parents[1] / "data"
+ENDPOINT = "m@http://127.0.0.1:9/v1"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Evaluation]:
+    """The evaluations that would run; every item fails."""
+    evaluations: list[Evaluation] = []
+
+    def evaluate(
+        evaluation: Evaluation, items: Sequence[Item], run: EvalRun, path: Path, console: Console
+    ) -> dict[str, Any]:
+        evaluations.append(evaluation)
+        return evaluation.figures(items, [Result(id=item["id"], kind="gone", reason="") for item in items])
+
+    monkeypatch.setattr(jobs, "evaluate", evaluate)
+    return evaluations
+
+
+class Said(Job):
+    """A command and all that it says."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        super().__init__(["synuc", "eval"], Settings(**settings), folder, Console(file=io.StringIO(), width=400))
+
+    @property
+    def text(self) -> str:
+        assert isinstance(self.console.file, io.StringIO)
+        return self.console.file.getvalue()
+
+
+def bench(path: Path, *labels: str) -> list[str]:
+    rows = [json.loads(line) for line in (DATA / "uc_bench.jsonl").read_text("utf-8").splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows if row["label"] in labels), "utf-8")
+    return [str(path)]
+
+
+def test_an_adapter_is_asked_as_in_training_wherever_it_is_named(asked: list[Evaluation], tmp_path: Path) -> None:
+    items = bench(tmp_path / "bench.jsonl", "ND", "ER", "IC")
+    config = tmp_path / "detector.yaml"
+    config.write_text(f"engine: {{kind: vllm, model: embedded, adapter: {tmp_path}}}\n")
+    jobs.uc(Said(tmp_path), "embedded", tmp_path, items, "auto", "reasoned")
+    jobs.uc(Said(tmp_path), str(config), None, items, "auto", "reasoned")
+    jobs.uc(Said(tmp_path, engine={"adapter": str(tmp_path)}), "embedded", None, items, "auto", "reasoned")
+    jobs.uc(Said(tmp_path), "embedded", None, items, "auto", "reasoned")
+    jobs.uc(Said(tmp_path), ENDPOINT, None, items, "auto", "reasoned")
+    prompts = [evaluation.snapshot()["prompt"] for evaluation in asked]
+    assert prompts == ["trained", "trained", "trained", "zero_shot", "zero_shot"]
+
+
+def test_a_missing_label_and_failures_are_said(asked: list[Evaluation], tmp_path: Path) -> None:
+    job = Said(tmp_path)
+    jobs.uc(job, ENDPOINT, None, bench(tmp_path / "bench.jsonl", "ND"), "auto", "reasoned")
+    assert "recall_ic –  (no item is ER, IC: 0 in the means)" in job.text
+    assert "without a readable label, and so wrong: failed 12" in job.text
+    job = Said(tmp_path)
+    jobs.response(job, ENDPOINT, ENDPOINT, bench(tmp_path / "bench.jsonl", "IC"))
+    assert "conflicts recognised: – of 0; excluded: gone 12" in job.text
+
+
+def test_settings_that_a_protocol_has_of_its_own_are_named(asked: list[Evaluation], tmp_path: Path) -> None:
+    job = Said(tmp_path, temperature=0.5, max_tokens=99)
+    jobs.coninstruct(job, ENDPOINT, None, DATA / "coninstruct_cases.jsonl", "detect", False)
+    assert "not used, because the protocol sets it: temperature, max_tokens" in job.text
+    job = Said(tmp_path)
+    jobs.coninstruct(job, ENDPOINT, None, DATA / "coninstruct_cases.jsonl", "detect", False)
+    assert "not used" not in job.text
+
+
+def test_conflictprobe_takes_max_tokens_and_says_that_nothing_was_finished(
+    asked: list[Evaluation], tmp_path: Path
+) -> None:
+    job = Said(tmp_path, max_tokens=4096)
+    with pytest.raises(Problem, match=r"none of the \d+ scenarios was finished: gone"):
+        jobs.conflictprobe(job, ENDPOINT, ENDPOINT, DATA / "conflictprobe", "drop", "ori")
+    assert asked[0].snapshot()["max_tokens"] == 4096
+
+
+def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
+    cases = DATA / "coninstruct_cases.jsonl"
+    with pytest.raises(Problem, match="--guided is for --task resolve, not for detect"):
+        jobs.coninstruct(Said(tmp_path), ENDPOINT, None, cases, "detect", True)
+    with pytest.raises(Problem, match="--task priority needs a judge"):
+        jobs.coninstruct(Said(tmp_path), ENDPOINT, None, cases, "priority", False)
