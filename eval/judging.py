@@ -19,6 +19,9 @@ from synuc.types import CallFailed, Label, LLMRequest
 JUDGE_TOKENS = 1500
 """Bound on the tokens of a judge's verdict; the replies bound the characters."""
 
+JUDGE = "judge_"
+"""How the kind of a failure begins that is the judge's."""
+
 Row = tuple[Item, dict[str, Any] | None]
 """An item and what came of it, None if it failed."""
 
@@ -67,7 +70,7 @@ def ask_judge(stage: str, key: str, reply: type[BaseModel], **values: Any) -> Pr
             )
         )
     except CallFailed as failed:
-        raise CallFailed(f"judge_{failed.kind}", failed.reason) from None
+        raise CallFailed(f"{JUDGE}{failed.kind}", failed.reason) from None
 
 
 def accuracy(correct: int, n: int) -> dict[str, Any]:
@@ -92,8 +95,6 @@ def failures(results: Sequence[Result]) -> dict[str, Mapping[str, int]]:
     """How many items failed, by kind: `failed`, and `judge_failed` where it was the judge."""
     kinds = Counter(result.kind for result in results if result.kind)
     return {
-        "failed": {kind: n for kind, n in sorted(kinds.items()) if not kind.startswith("judge_")},
-        "judge_failed": {
-            kind.removeprefix("judge_"): n for kind, n in sorted(kinds.items()) if kind.startswith("judge_")
-        },
+        "failed": {kind: n for kind, n in sorted(kinds.items()) if not kind.startswith(JUDGE)},
+        "judge_failed": {kind.removeprefix(JUDGE): n for kind, n in sorted(kinds.items()) if kind.startswith(JUDGE)},
     }

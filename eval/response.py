@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from pydantic import StringConstraints
 
-from eval.judging import Row, accuracy, ask_judge, described, failures, grouped, joined
+from eval.judging import JUDGE, Row, accuracy, ask_judge, described, failures, grouped, joined
 from eval.protocol import Item, Result
 from synuc.effects import Program
 from synuc.reading import visible
@@ -68,25 +68,27 @@ class Response:
     def figures(self, items: Sequence[Item], results: Sequence[Result]) -> dict[str, Any]:
         """`overall`, and by name `subsets` and `languages`: `n` judged answers, `correct`, `accuracy`, its `interval`.
 
-        Failures are excluded from `n` and counted by kind in `failed` (the model's) and `judge_failed`. Answers that
-        were `cut_off` or `empty` (nothing to read) are counted and stay in. `items`: how many there were.
+        Failures of the judge are excluded from `n`; where the model itself failed, it recognised nothing. Both are
+        counted by kind, in `judge_failed` and `failed`. Answers that were `cut_off` or `empty` (nothing to read) are
+        counted and stay in. `items`: how many there were.
         """
+        unjudged = {result.id for result in results if result.kind.startswith(JUDGE)}
         rows = joined(items, results)
         values = [value for _, value in rows if value is not None]
         return {
             "items": len(items),
-            "overall": _accuracy(rows),
-            "subsets": {name: _accuracy(part) for name, part in grouped(rows, "subset").items()},
-            "languages": {name: _accuracy(part) for name, part in grouped(rows, "language").items()},
+            "overall": _accuracy(rows, unjudged),
+            "subsets": {name: _accuracy(part, unjudged) for name, part in grouped(rows, "subset").items()},
+            "languages": {name: _accuracy(part, unjudged) for name, part in grouped(rows, "language").items()},
             "cut_off": sum(value["cut"] for value in values),
             "empty": sum(not visible(value["answer"]).strip() for value in values),
             **failures(results),
         }
 
 
-def _accuracy(rows: Sequence[Row]) -> dict[str, Any]:
-    verdicts = [value["recognised"] for _, value in rows if value is not None]
-    return accuracy(sum(verdicts), len(verdicts))
+def _accuracy(rows: Sequence[Row], unjudged: Set[str]) -> dict[str, Any]:
+    values = [value for item, value in rows if item["id"] not in unjudged]
+    return accuracy(sum(value is not None and value["recognised"] for value in values), len(values))
 
 
 def chat(item: Item) -> tuple[dict[str, str], ...]:

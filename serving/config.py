@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from serving.detection import Mode
 from synuc.config import VllmEngine
 from synuc.formatting import Retention
 from synuc.layers import Section
+
+AdapterName = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,100}$")]
 
 
 class Autoscaling(Section):
@@ -32,7 +34,7 @@ class DetectorConfig(Section):
     """The model that detects, and how it is asked."""
 
     engine: VllmEngine
-    adapters: dict[str, Annotated[Path, AfterValidator(Path.expanduser)]] = Field(
+    adapters: dict[AdapterName, Annotated[Path, AfterValidator(Path.expanduser)]] = Field(
         {}, description="LoRA adapters by name, all on the engine's model"
     )
     default: str = Field("", description="adapter of requests that name none; empty: the model itself")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NoReturn
@@ -13,9 +11,6 @@ from synuc.types import Dialogue, Turn, clean
 
 SHORT = 200
 """Characters of a tool's arguments or answer that are shown to the detector."""
-
-PILED = 30
-"""Combining marks that one letter may have, as in Unicode's stream-safe text; no language needs more."""
 
 _SIDES = {
     "system": "system",
@@ -28,14 +23,6 @@ _SIDES = {
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _NOTES = {"image_url": "[image]", "input_image": "[image]", "input_audio": "[audio]"}
 _OTHER_PART = "[attachment]"
-
-# All that turns into combining marks alone when it is decomposed.
-_MARKS = "".join(
-    char
-    for char in map(chr, range(0x300, 0x1F000))
-    if all(map(unicodedata.combining, unicodedata.normalize("NFD", char)))
-)
-_PILED = re.compile(rf"([{_MARKS}]{{{PILED}}})[{_MARKS}]+")
 
 
 class BadConversation(Problem):
@@ -54,8 +41,7 @@ def conversation(messages: Sequence[Any]) -> tuple[Dialogue, str]:
     a note such as `[image]`. Calls of tools and their answers are short text in the assistant's turn. What the
     assistant says before the user's first message is a turn whose user message is empty: the detector is shown an empty
     quotation, and the numbers of the turns stay those of the dialogue. One user message alone is a dialogue without
-    turns, which the detector isn't asked about. All text is `synuc.types.clean`, and no letter has more than `PILED`
-    combining marks.
+    turns, which the detector isn't asked about. All text is `synuc.types.clean`.
 
     Raises:
         BadConversation: something isn't a message, or the last one isn't the user's or is empty.
@@ -90,14 +76,14 @@ def _read(index: int, message: Any) -> tuple[str, str]:
     side = _SIDES.get(role) if isinstance(role, str) else None
     if side is None:
         _refuse(index, f"`role` is none of {', '.join(_SIDES)}")
-    text = _tidy(_content(index, message.get("content")))
+    text = clean(_content(index, message.get("content")))
     if role in ("tool", "function"):
         name = message.get("name")
         return side, f"[{_short(name) if isinstance(name, str) else 'a tool'} answers: {_short(text)}]"
     if side == "assistant":
         refusal = message.get("refusal")
         said = [text, refusal if isinstance(refusal, str) else "", *_calls(index, message)]
-        text = _tidy("\n".join(part for part in said if part))
+        text = clean("\n".join(part for part in said if part))
     return side, text if text.strip() else ""
 
 
@@ -140,13 +126,8 @@ def _called(index: int, function: Any) -> str:
 
 
 def _short(text: str) -> str:
-    text = " ".join(_tidy(text).split())
+    text = " ".join(clean(text).split())
     return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
-
-
-def _tidy(text: str) -> str:
-    # Sorting a heap of marks takes time in proportion to its square: a body of 2 MB would take minutes.
-    return clean(_PILED.sub(r"\1", text.replace("\0", "")))
 
 
 def _refuse(index: int, reason: str) -> NoReturn:

@@ -256,12 +256,11 @@ def serve(
     from synuc.layers import compose
 
     named = dict(adapter.partition("=")[::2] for adapter in adapters)
-    if not all(name and folder for name, folder in named.items()):
-        raise Problem("--adapter: write it as NAME=FOLDER")
-    sets = [f"detector.adapters.{name}={folder!r}" for name, folder in named.items()]
-    if len(named) == 1:
-        sets.append(f"detector.default={next(iter(named))}")
-    job(compose(ServeConfig, configs, [*sets, *overrides]), Console())
+    if len(named) < len(adapters) or not all(name and folder for name, folder in named.items()):
+        raise Problem("--adapter: write it as NAME=FOLDER, with another name for each")
+    detector = {"adapters": named, **({"default": next(iter(named))} if len(named) == 1 else {})}
+    over = {"--adapter": {"detector": detector}} if named else {}
+    job(compose(ServeConfig, configs, overrides, over=over), Console())
 
 
 def main() -> None:

@@ -148,9 +148,10 @@ def _explain(
             keys = [".".join((*prefix, key)) for key in _valid_keys(model)]
             near = difflib.get_close_matches(".".join(path), keys, n=1, cutoff=0.3)
             line = f"{where}: unknown key {'.'.join(path)}" + (f"; did you mean {near[0]}?" if near else "")
-        elif item["type"] in ("missing", "union_tag_not_found") and len(path) == 1:
-            hint = model.model_fields[path[0]].description
-            line = f"{where}: {path[0]} is missing" + (f": {hint}" if hint else "")
+        elif item["type"] in ("missing", "union_tag_not_found") and len(path) == len(prefix) + 1:
+            field = model.model_fields.get(path[-1])
+            line = f"{where}: {'.'.join(path)} is missing"
+            line += f": {field.description}" if field and field.description else ""
         elif "input" in item and not isinstance(item["input"], dict):
             line += f" (got {item['input']!r})"
         lines.append(line)

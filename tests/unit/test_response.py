@@ -144,15 +144,16 @@ def test_figures() -> None:
     figures = Response().figures(items, results)
     assert figures["items"] == 8
     overall = figures["overall"]
-    # Wilson for 3 of 5, z = 1.959964: centre (0.6 + z²/10) / (1 + z²/5), half width z sqrt(0.048 + z²/100) / same.
-    assert (overall["n"], overall["correct"], overall["accuracy"]) == (5, 3, 0.6)
-    assert overall["interval"] == pytest.approx([0.23072, 0.88238], abs=1e-5)
+    # A model that fails recognises nothing. Wilson for 3 of 6, z = 1.959964: half width around a half of
+    # z sqrt(0.25/6 + z²/144) / (1 + z²/6).
+    assert (overall["n"], overall["correct"], overall["accuracy"]) == (6, 3, 0.5)
+    assert overall["interval"] == pytest.approx([0.18762, 0.81238], abs=1e-5)
     assert {name: (part["correct"], part["n"]) for name, part in figures["subsets"].items()} == {
         "ShareGPT-UC": (1, 1),
-        "WildChat-UC": (2, 4),
+        "WildChat-UC": (2, 5),
     }
     assert {name: (part["correct"], part["n"]) for name, part in figures["languages"].items()} == {
-        "en": (2, 4),
+        "en": (2, 5),
         "zh": (1, 1),
     }
     assert (figures["cut_off"], figures["empty"]) == (1, 1)

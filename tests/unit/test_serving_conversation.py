@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.conversation import PILED, SHORT, BadConversation, conversation
+from serving.conversation import SHORT, BadConversation, conversation
 from synuc.formatting import detector_messages
-from synuc.types import Dialogue, Turn, clean
+from synuc.types import PILED, Dialogue, Turn, clean
 
 
 def user(content: Any) -> dict[str, Any]:
