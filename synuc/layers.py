@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from synuc.problem import Problem
 
@@ -173,9 +173,7 @@ def _path(location: Sequence[int | str], data: Any) -> list[str]:
 
 def _valid_keys(annotation: Any, prefix: str = "") -> Iterator[str]:
     """The dotted keys that a field of this type can hold; of a mapping, those of its named keys."""
-    if isinstance(annotation, type) and issubclass(annotation, RootModel):
-        yield from _valid_keys(annotation.model_fields["root"].annotation, prefix)
-    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         for name, info in annotation.model_fields.items():
             yield f"{prefix}{name}"
             yield from _valid_keys(info.annotation, f"{prefix}{name}.")
