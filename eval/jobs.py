@@ -87,9 +87,9 @@ def _counted(kinds: Mapping[str, int]) -> str:
     return ", ".join(f"{kind} {n}" for kind, n in kinds.items() if n)
 
 
-def _excluded(figures: Mapping[str, Any]) -> str:
+def _failed(figures: Mapping[str, Any]) -> str:
     named = {**figures["failed"], **{f"judge {kind}": n for kind, n in figures["judge_failed"].items()}}
-    return f"; excluded: {text}" if (text := _counted(named)) else ""
+    return f"; failed: {text}" if (text := _counted(named)) else ""
 
 
 def uc(
@@ -115,7 +115,7 @@ def response(job: Job, model: str, judge: str, bench: Sequence[str]) -> None:
     engines = {"model": job.model(model), "judge": job.judge(judge)}
     figures = job.run(evaluation, conflicts(job.bench(bench)), engines)
     overall = figures["overall"]
-    job.say(f"conflicts recognised: {_percent(overall['accuracy'])} of {overall['n']}{_excluded(figures)}")
+    job.say(f"conflicts recognised: {_percent(overall['accuracy'])} of {overall['n']}{_failed(figures)}")
 
 
 def rationale(job: Job, of: Path, judge: str) -> None:
@@ -124,7 +124,7 @@ def rationale(job: Job, of: Path, judge: str) -> None:
     job.unused("temperature", "max_tokens")
     figures = job.run(RationaleCoverage(), answered(run), {"judge": job.judge(judge)}, [run])
     parts = ", ".join(f"{name} {part['n']}" for name, part in figures["overall"]["by_coverage"].items())
-    job.say(f"rationale coverage: {parts}{_excluded(figures)}")
+    job.say(f"rationale coverage: {parts}{_failed(figures)}")
 
 
 def pairwise(job: Job, first: Path, second: Path, judge: str, orders: Any, human: Path | None) -> None:
@@ -134,7 +134,7 @@ def pairwise(job: Job, first: Path, second: Path, judge: str, orders: Any, human
     job.unused("temperature", "max_tokens")
     figures = job.run(evaluation, paired(*runs), {"judge": job.judge(judge)}, runs)
     verdicts = ", ".join(f"{verdict} {figures['overall'][verdict]}" for verdict in VERDICTS)
-    job.say(f"{first} against {second}: {verdicts}{_excluded(figures)}")
+    job.say(f"{first} against {second}: {verdicts}{_failed(figures)}")
 
 
 def states(job: Job, runs: Sequence[Path], load: Load) -> None:

@@ -74,7 +74,7 @@ def test_a_missing_label_and_failures_are_said(asked: list[Evaluation], tmp_path
     assert "without a readable label, and so wrong: failed 12" in job.text
     job = Said(tmp_path)
     jobs.response(job, ENDPOINT, ENDPOINT, bench(tmp_path / "bench.jsonl", "IC"))
-    assert "conflicts recognised: – of 0; excluded: gone 12" in job.text
+    assert "conflicts recognised: 0.00 of 12; failed: gone 12" in job.text
 
 
 def test_settings_that_a_protocol_has_of_its_own_are_named(asked: list[Evaluation], tmp_path: Path) -> None:
