@@ -49,7 +49,7 @@ class Upstream:
 
     `fail-STATUS` with an error of that status, `hang` not at all, `hang-midstream` after its first chunk no more,
     `gated` goes on after its first chunk once `release` is set, `break` ends the connection in the middle, `html` with
-    a page, `pings` with comments before its first chunk; all others with the last message, or with a call of the first
+    a page, `pings` with comments before its first chunk, `unicode` with a header that isn't ASCII; all others with the last message, or with a call of the first
     tool if there are tools. The whole request comes back as the field `received`.
     """
 
@@ -96,7 +96,9 @@ class Upstream:
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if body.get("tools") else "stop"}
         usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         answer = _about(body, "chat.completion") | {"choices": [choice], "usage": usage, "received": body}
-        headers = {"x-request-id": "upstream-1", "openai-organization": "组织", "Set-Cookie": "secret=1"}
+        headers = {"x-request-id": "upstream-1", "Set-Cookie": "secret=1"}
+        if model == "unicode":  # in a header, which not every client can read
+            headers["openai-organization"] = "组织"
         return web.json_response(answer, headers=headers)
 
     async def _stream(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:

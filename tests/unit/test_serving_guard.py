@@ -65,7 +65,8 @@ def messages(follow_up: str) -> Any:
 
 
 def test_an_answer_passes_with_the_verdict(upstream: Upstream, address: str) -> None:
-    raw = client_of(address).chat.completions.with_raw_response.create(model="echo", messages=messages("conflict now"))
+    create = client_of(address).chat.completions.with_raw_response.create
+    raw = create(model="unicode", messages=messages("conflict now"))
     completion = raw.parse()
     assert completion.choices[0].message.content == "conflict now"
     assert completion.usage is not None
@@ -76,7 +77,7 @@ def test_an_answer_passes_with_the_verdict(upstream: Upstream, address: str) -> 
     assert raw.headers["x-request-id"] == "upstream-1"
     assert raw.headers["openai-organization"] == "组织"
     assert "set-cookie" not in raw.headers
-    assert upstream.got[0].body == {"model": "echo", "messages": asking("conflict now")}
+    assert upstream.got[0].body == {"model": "unicode", "messages": asking("conflict now")}
 
 
 def test_a_stream_passes_with_the_verdict_in_its_first_chunk(upstream: Upstream, address: str) -> None:
