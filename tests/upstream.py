@@ -49,8 +49,9 @@ class Upstream:
 
     `fail-STATUS` with an error of that status, `hang` not at all, `hang-midstream` after its first chunk no more,
     `gated` goes on after its first chunk once `release` is set, `break` ends the connection in the middle, `html` with
-    a page, `pings` with comments before its first chunk, `unicode` with a header that isn't ASCII; all others with the last message, or with a call of the first
-    tool if there are tools. The whole request comes back as the field `received`.
+    a page, `pings` with comments before its first chunk, `unicode` with a header that isn't ASCII; all others with the
+    last message, or with a call of the first tool if there are tools. The whole request comes back as the field
+    `received`.
     """
 
     url: str = ""
