@@ -19,12 +19,13 @@ from typing import Any, get_args
 import pyarrow as pa
 import ray
 
+from actors.driving import drive
 from actors.engine import Call, Engine, EngineDead, EngineUnavailable, ask, build_engine
 from synuc.config import RunConfig
 from synuc.effects import CommitUpdate, Fork, Program, ReadRepository, RecordTrajectory, ReleaseLease
 from synuc.sample import Sample
 from synuc.synthesis import crashed, synthesise
-from synuc.types import CallFailed, LLMRequest, Role, Seed
+from synuc.types import LLMRequest, Role, Seed
 
 # A dialogue on which engines died this often is not tried again.
 CRASHES_PER_DIALOGUE = 3
@@ -108,17 +109,7 @@ class SynthesisWorker:
 
     async def _drive(self, program: Program[Any], ledger: list[Call]) -> Any:
         """Carry out a program's effects until it returns."""
-        try:
-            effect = next(program)
-            while True:
-                try:
-                    result = await self._carry_out(effect, ledger)
-                except CallFailed as failure:
-                    effect = program.throw(failure)
-                else:
-                    effect = program.send(result)
-        except StopIteration as done:
-            return done.value
+        return await drive(program, lambda effect: self._carry_out(effect, ledger))
 
     async def _carry_out(self, effect: Any, ledger: list[Call]) -> Any:
         match effect:

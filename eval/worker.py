@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from actors.driving import drive
 from actors.engine import Call, Engine, EngineDead, EngineUnavailable, ask, build_engine, reply_schema
 from eval.protocol import Evaluation, Item, Result
 from synuc.config import OpenAIEngine, VllmEngine
@@ -70,20 +71,12 @@ class EvalWorker:
     async def _drive(
         self, program: Program[Any], item: str, known: Mapping[str, Any], tell: Callable[[Row], None]
     ) -> Any:
-        try:
-            effect = next(program)
-            while True:
-                try:
-                    if isinstance(effect, Fork):
-                        reply: Any = await _all(self._drive(part, item, known, tell) for part in effect.programs)
-                    else:
-                        reply = await self._ask(effect, item, known, tell)
-                except CallFailed as failed:
-                    effect = program.throw(failed)
-                else:
-                    effect = program.send(reply)
-        except StopIteration as done:
-            return done.value
+        async def carry_out(effect: Any) -> Any:
+            if isinstance(effect, Fork):
+                return await _all(self._drive(part, item, known, tell) for part in effect.programs)
+            return await self._ask(effect, item, known, tell)
+
+        return await drive(program, carry_out)
 
     async def _ask(
         self, request: LLMRequest, item: str, known: Mapping[str, Any], tell: Callable[[Row], None]

@@ -17,6 +17,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from actors.driving import drive
 from actors.engine import Call, EngineDead, EngineUnavailable, ask
 from actors.vllm_adapters import read_adapter
 from actors.vllm_engine import InProcessVllm
@@ -27,7 +28,7 @@ from serving.gateway import create_app
 from serving.ledger import Conversation, Ledger, LedgerDown
 from synuc.effects import Fork, Program
 from synuc.layers import Section
-from synuc.types import CallFailed, LLMRequest
+from synuc.types import LLMRequest
 
 LOG = logging.getLogger(__name__)
 ANSWERED_LATELY_S = 10.0
@@ -162,21 +163,13 @@ class Detector:
 
     async def _drive(self, program: Program[Any], adapter: str, calls: list[Call]) -> Any:
         """Carry out a program's requests, all on one adapter, until it returns."""
-        try:
-            effect = next(program)
-            while True:
-                try:
-                    if isinstance(effect, Fork):
-                        parts = (self._drive(part, adapter, calls) for part in effect.programs)
-                        reply: Any = await asyncio.gather(*parts)
-                    else:
-                        reply = await self._ask(effect, adapter, calls)
-                except CallFailed as failed:
-                    effect = program.throw(failed)
-                else:
-                    effect = program.send(reply)
-        except StopIteration as done:
-            return done.value
+
+        async def carry_out(effect: Any) -> Any:
+            if isinstance(effect, Fork):
+                return await asyncio.gather(*(self._drive(part, adapter, calls) for part in effect.programs))
+            return await self._ask(effect, adapter, calls)
+
+        return await drive(program, carry_out)
 
     async def _ask(self, request: LLMRequest, adapter: str, calls: list[Call]) -> Any:
         return await ask(self._running, dataclasses.replace(request, adapter=adapter), calls, attempts=1)
