@@ -35,13 +35,15 @@ class Progress(Status):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, "Starting the workers ...")
+        self._started = time.time()
         self._first: Mapping[str, Any] | None = None
 
     def show(self, row: Mapping[str, Any] | None) -> None:
         """Show the last row of metrics.jsonl, if there is one."""
-        if row is None:
-            return
         # Rows of an earlier start say nothing about the speed of this one.
+        if row is None or row["time"] < self._started:
+            return
+        # A worker that was replaced goes back to the last checkpoint.
         if self._first is None or row["step"] < self._first["step"]:
             self._first = row
         self.say(line(row, self._first))
