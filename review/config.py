@@ -1,0 +1,122 @@
+"""The settings of a review project, kept as `review.yaml` in its folder, and the file that names its people."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Self
+
+import yaml
+from pydantic import Field, StringConstraints, model_validator
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from review.forms import Kind, Step
+from review.states import NEEDED, Role
+from synuc.folder import write_whole
+from synuc.layers import Section, compose
+from synuc.problem import Problem
+
+FILE = "review.yaml"
+
+
+class ReviewError(Problem):
+    """A project that can't be made or used as asked; the message says what to do."""
+
+
+class ReviewConfig(Section):
+    """A review project. Its items and answers are in the database."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,100}$")]
+    kind: Kind
+    db: str = Field(description="SQLAlchemy's URL of the database, without a password")
+    url: str = Field("http://127.0.0.1:8010", description="where people reach the app; their links begin with it")
+    claim_hours: float = Field(24.0, gt=0, description="how long an item waits for whoever began it and went away")
+    session_days: float = Field(14.0, gt=0, description="how long a browser stays signed in")
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        try:
+            url = make_url(self.db)
+        except ArgumentError:
+            raise ValueError(f"db={self.db} is no URL of a database, like sqlite:///review.db") from None
+        if url.get_backend_name() not in ("sqlite", "postgresql"):
+            raise ValueError(f"db={self.db}: SQLite and PostgreSQL are supported")
+        if url.password:
+            raise ValueError("db: leave the password out of the URL; it is read from PGPASSWORD or ~/.pgpass")
+        return self
+
+
+class PersonEntry(Section):
+    """One person of a project."""
+
+    name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
+    roles: tuple[Role, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _lead_alone(self) -> Self:
+        if Role.LEAD in self.roles and len(self.roles) > 1:
+            raise ValueError(f"{self.name} is a lead, who sees every answer, and so can't label too: use two entries")
+        return self
+
+
+class People(Section):
+    """The file of a project's people: `people: [{name: Ana, roles: [annotator, evaluator]}, ...]`."""
+
+    people: tuple[PersonEntry, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        names = [person.name for person in self.people]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"{twice} is named twice; every person needs a name of their own")
+        return self
+
+
+def check_people(kind: Kind, people: People) -> None:
+    """Make sure that these people can bring every item to its end, whoever takes it first.
+
+    Raises:
+        ReviewError: naming the role that lacks people.
+    """
+    named = {role: {person.name for person in people.people if role in person.roles} for role in Role}
+    annotators = sorted(named[Role.ANNOTATOR])
+    pairs = [set(pair) for pair in combinations(annotators, 2)]
+    if not pairs:
+        raise ReviewError(f"two people who label independently are needed, and {len(annotators)} annotators are named")
+    if kind is not Kind.SPOT_CHECK and any(not named[Role.ADJUDICATOR] - pair for pair in pairs):
+        raise ReviewError("an adjudicator is needed who isn't one of the two annotators of an item: name one more")
+    evaluators = NEEDED[Step.REVIEW]
+    if kind is Kind.BENCHMARK and any(len(named[Role.EVALUATOR] - pair) < evaluators for pair in pairs):
+        raise ReviewError(f"{evaluators} evaluators are needed besides the two who write a candidate: name more")
+
+
+def read_people(path: Path) -> People:
+    """The people that a YAML file names.
+
+    Raises:
+        ConfigError: naming the key that is wrong.
+    """
+    return compose(People, [path])
+
+
+def load_project(folder: Path) -> ReviewConfig:
+    """The settings of the project in a folder.
+
+    Raises:
+        ReviewError: there is none.
+        ConfigError: its file was edited into something that can't be used.
+    """
+    if not (folder / FILE).is_file():
+        raise ReviewError(f"{folder} holds no review project; make one with: synuc review create --project {folder}")
+    return compose(ReviewConfig, [folder / FILE])
+
+
+def save_project(folder: Path, config: ReviewConfig) -> None:
+    """Write `review.yaml`."""
+    write_whole(folder / FILE, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def default_db(folder: Path) -> str:
+    """The URL of the SQLite file in a project's folder."""
+    return f"sqlite:///{(folder / 'review.db').resolve()}"
