@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray import tune
@@ -27,6 +27,7 @@ TRIES = 3
 """Processes that a cell may lose, e.g. with their node, before it counts as failed."""
 
 Stages = Mapping[str, TrainConfig]
+Trained = TypeVar("Trained", bound=TrainConfig)
 
 
 class SweepFailed(Problem):
@@ -75,7 +76,7 @@ def _run(
         jobs = {
             name: {
                 "folder": folders[name],
-                "stages": {stage: _shared(made, cpus / config.concurrent) for stage, made in stages.items()},
+                "stages": {stage: share_of(made, cpus / config.concurrent) for stage, made in stages.items()},
                 "test": held_out(config),
                 "answer_tokens": config.answer_tokens,
             }
@@ -91,7 +92,7 @@ def _run(
             folders[name].fail("its process was lost; look at the memory of the machine, and at Ray's logs")
 
 
-def _shared(config: TrainConfig, cpus: float) -> TrainConfig:
+def share_of(config: Trained, cpus: float) -> Trained:
     """The configuration with a share of the cluster's CPUs where it doesn't say how many its workers get."""
     cluster = config.cluster
     each = cluster.cpus_per_worker or max(1, int(cpus / cluster.workers))

@@ -51,11 +51,18 @@ def build(runs: Sequence[EvalFolder], out: Path) -> None:
     """
     if not runs:
         raise ReportError("no runs to report on; name the folders of finished evaluations")
+    write_page("Evaluation report", contents_of(read(runs)), out)
+
+
+def write_page(title: str, contents: Sequence[Section], out: Path) -> None:
+    """Write sections as a page, and as Markdown with its pictures beside it.
+
+    Raises:
+        ReportError: `out` doesn't end in .html or can't be written.
+    """
     if out.suffix != ".html":
         raise ReportError(f"{out} is no HTML file; choose a name that ends in .html")
-    contents = contents_of(read(runs))
     environment = _environment()
-    title = "Evaluation report"
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     values: dict[str, Any] = {"title": title, "made": made, "sections": contents}
     figures = out.with_name(f"{out.stem}-figures")
@@ -93,16 +100,16 @@ def overview(runs: Sequence[Run]) -> Section:
         calls = list(run.folder.calls())
         items = run.folder.items()
         subsets = ", ".join(dict.fromkeys(item["subset"] for item in items if "subset" in item))
-        asked = (len(items), subsets or None, _begun(calls))
+        asked = (len(items), len(run.folder.refused()), subsets or None, _begun(calls))
         model = run.model or (run.judged and f"answers of {run.judged}")
         described.append(Row((run.name, run.protocol, model, run.judge, *asked)))
         used.append(Row((run.name, *_usage(calls))))
-    columns = ("Run", "Protocol", "Model", "Judge", "Items", "Subsets", "Begun (UTC)")
+    columns = ("Run", "Protocol", "Model", "Judge", "Items", "Refused", "Subsets", "Begun (UTC)")
     costs = ("Run", "Calls", "Errors", "Prompt tokens", "Cached", "Completion tokens", "Cost", "First to last call")
     commands = tuple(f"# {run.name}\n{shlex.join(run.run.command)}" for run in runs)
     caption = "What it took, with repeated attempts; cost in the currency of the engines' prices."
     blocks: tuple[Block, ...] = (
-        Table("What was evaluated.", columns, tuple(described)),
+        Table("What was evaluated; refused: records of the files that give no item.", columns, tuple(described)),
         Table(caption, costs, tuple(used), digits=4),
         Listing("The commands that make these runs.", commands),
     )

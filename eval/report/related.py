@@ -80,7 +80,10 @@ def priority(runs: Sequence[Run]) -> Section:
         Table("Constraints satisfied on conflict-free instructions, in percent.", first, tuple(satisfied), digits=1),
         Table("Which of two conflicting constraints is satisfied, in percent.", second, tuple(followed), digits=1),
     )
-    note = "Which constraint wins: the original or the new one, placed after or before it. A failure satisfies nothing."
+    note = (
+        "Which constraint wins: the original or the new one, placed after or before it. The judge sees both orders of "
+        "the two, and has disagreed with itself if it then says otherwise. A failure satisfies nothing."
+    )
     return Section("coninstruct-priority", "ConInstruct: priority", note, blocks)
 
 
