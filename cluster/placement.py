@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from synuc.config import Cluster, OpenAIEngine, VllmEngine
+from synuc.problem import Problem
 
 # A dialogue waits for one or two calls at a time, and for none while its answer is parsed. With half as many dialogues
 # again as slots, an engine's slots stay full when dialogues end.
 DIALOGUES_PER_SLOT = 1.5
 SLOTS_PER_PROCESS = 128
+
+
+class DoesNotFit(Problem):
+    """Not even one worker would ever start on this cluster; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +32,23 @@ def place(engines: Sequence[VllmEngine | OpenAIEngine], cluster: Cluster, resour
     """The placement of a job, each of whose workers has these `engines`, on a cluster with total `resources`.
 
     In-process engines get a worker per engine's worth of GPUs (or one on a machine without GPUs); endpoints get one
-    process for every `SLOTS_PER_PROCESS` calls in flight, as far as there are CPUs.
+    process for every `SLOTS_PER_PROCESS` calls in flight, as far as there are CPUs. One CPU is left to the tasks that
+    read; driver and memory actor, on the head, reserve none.
+
+    Raises:
+        DoesNotFit: the engines of one worker want more GPUs than there are.
     """
     in_process = [engine for engine in engines if isinstance(engine, VllmEngine)]
     endpoints = [engine for engine in engines if isinstance(engine, OpenAIEngine)]
     gpus = 0.0
     if in_process and resources.get("GPU", 0) > 0:
         gpus = float(sum(engine.tensor_parallel_size for engine in in_process))
-        workers = max(1, int(resources["GPU"] // gpus))
+        if gpus > resources["GPU"]:
+            raise DoesNotFit(
+                f"a worker's engines want {gpus:g} GPUs together and the cluster has {resources['GPU']:g}: lower "
+                "tensor_parallel_size, give fewer roles an engine of their own, or add GPUs"
+            )
+        workers = int(resources["GPU"] // gpus)
     elif in_process:
         workers = 1
     else:
