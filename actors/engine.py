@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn, Protocol
@@ -39,7 +39,7 @@ class EngineDead(Exception):
 class Completion:
     """What an engine answered. `prompt_tokens` include `cached_tokens`; `finish_reason` as OpenAI names it.
 
-    `first` as in `synuc.types.Spoken`.
+    `first` as in `synuc.types.Spoken`; `tokens` are the answer's token ids, where the engine is in this process.
     """
 
     text: str
@@ -48,6 +48,7 @@ class Completion:
     cached_tokens: int
     completion_tokens: int
     first: dict[str, float] = field(default_factory=dict)
+    tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Call:
     """A row of the usage ledger: one attempt.
 
     `started` in Unix seconds, `seconds` of wall time with all waiting, `error` empty if the answer was used, `cost`
-    in the currency of the engine's price.
+    in the currency of the engine's price, `unused` the whole text of an answer that was of no use.
     """
 
     key: str
@@ -71,6 +72,7 @@ class Call:
     finish_reason: str
     error: str
     cost: float
+    unused: str = ""
 
 
 class Engine(Protocol):
@@ -117,6 +119,23 @@ def build_engine(config: VllmEngine | OpenAIEngine, share: int | None = None) ->
     return OpenAIEndpoint(config, share)
 
 
+def build_engines(configs: Mapping[str, VllmEngine | OpenAIEngine], workers: int) -> dict[str, Engine]:
+    """An engine for each role, as `build_engine` makes it; roles with the same configuration have the same one.
+
+    `workers` of them share an endpoint's calls in flight.
+    """
+    built: list[tuple[VllmEngine | OpenAIEngine, Engine]] = []
+    engines: dict[str, Engine] = {}
+    for role, config in configs.items():
+        engine = next((engine for other, engine in built if other == config), None)
+        if engine is None:
+            share = max(1, config.max_in_flight // workers) if isinstance(config, OpenAIEngine) else None
+            engine = build_engine(config, share)
+            built.append((config, engine))
+        engines[role] = engine
+    return engines
+
+
 async def ask(
     engine: Engine, request: LLMRequest, ledger: list[Call] | Callable[[Call], None], attempts: int
 ) -> BaseModel:
@@ -159,6 +178,7 @@ async def ask(
                     finish_reason=completion.finish_reason,
                     error=error,
                     cost=cost(completion, engine.price),
+                    unused=clean(completion.text) if error else "",
                 )
             )
     raise ValueError("a call needs at least one attempt")

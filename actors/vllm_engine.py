@@ -156,6 +156,7 @@ class InProcessVllm:
             first={first.decoded_token: first.logprob for first in output.logprobs[0].values()}
             if output.logprobs
             else {},
+            tokens=tuple(output.token_ids),
         )
 
     async def close(self) -> None:

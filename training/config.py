@@ -106,11 +106,13 @@ class Rollout(Section):
     generations: int = Field(4, ge=2, description="answers per prompt")
     temperature: float = Field(0.8, gt=0)
     max_tokens: int = Field(1024, ge=8, description="of an answer; also the constant that dr_grpo divides by")
-    engine: Literal["auto", "generate", "vllm_colocate", "vllm_server"] = Field(
-        "auto", description="auto: vLLM beside the training on GPUs, transformers' generate on CPUs"
+    engine: Literal["auto", "generate", "vllm_lora", "vllm_colocate", "vllm_server"] = Field(
+        "auto",
+        description="vllm_lora: a vLLM of each worker's own that gets the LoRA weights of each step, also on CPUs; "
+        "vllm_colocate, vllm_server: TRL's, on GPUs; auto: vllm_colocate on GPUs, transformers' generate on CPUs",
     )
     server: str = Field("http://127.0.0.1:8000", description="address of `trl vllm-serve`, for vllm_server")
-    gpu_memory_utilization: float = Field(0.3, gt=0, le=1, description="share of a GPU for vLLM, for vllm_colocate")
+    gpu_memory_utilization: float = Field(0.3, gt=0, le=1, description="share of a GPU for vLLM, beside the training")
 
 
 Strategy = Literal["lexical", "embedding", "judge"]
@@ -142,6 +144,12 @@ class GrpoConfig(TrainConfig):
     merge: bool = Field(False, description="merge the SFT adapter and train a new one, instead of going on with it")
     rollout: Rollout = Rollout()
     reward: Reward = Reward()
+
+    @model_validator(mode="after")
+    def _each_worker_has_all_weights(self) -> GrpoConfig:
+        if self.rollout.engine == "vllm_lora" and self.cluster.zero == 3:
+            raise ValueError("rollout.engine=vllm_lora needs all LoRA weights in each worker: cluster.zero 0 or 2")
+        return self
 
 
 class Layers(Section):

@@ -9,12 +9,13 @@ answers' own lengths (Dr. GRPO). There is no KL term (beta 0).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
-from peft import PeftModel
+from peft import LoraConfig, PeftModel
 from ray.train.collective import barrier
 from transformers import Trainer
 from trl.trainer.grpo_config import GRPOConfig as TrlGrpoConfig
@@ -29,6 +30,7 @@ from training.config import Backbone, GrpoConfig, Reward, Rollout
 from training.data import DataError, Encoder, grpo_examples
 from training.folder import TrainFolder, add_lines
 from training.matching import matcher
+from training.rollouts import AdapterRollouts
 from training.worker import arguments, first_rank, giving_up, run, world_size
 
 
@@ -37,20 +39,35 @@ def grpo_worker(job: dict[str, Any]) -> None:
     config = GrpoConfig.model_validate(job["config"])
     backbone, adapter = Backbone.model_validate(job["backbone"]), Path(job["adapter"])
     folder = TrainFolder(Path(job["run"]))
-    with giving_up(folder):
+    with giving_up(folder), ExitStack() as engines:
         if config.merge:
             backbone = _merged(backbone, adapter, folder)
         tokenizer = load_tokenizer(backbone)
-        examples = grpo_examples(config.data, Encoder(tokenizer, backbone.template))
+        encoder = Encoder(tokenizer, backbone.template)
+        examples = grpo_examples(config.data, encoder)
         reward = make_reward(_same(config.reward), config.reward.alpha, config.reward.beta)
 
         def build(scratch: Path) -> Trainer:
+            policy = _policy(config, backbone, adapter)
+            rollouts: Any = None  # TRL's type says that prompts are texts; ours are messages
+            if config.rollout.engine == "vllm_lora":
+                rollouts = AdapterRollouts(
+                    backbone,
+                    config.rollout,
+                    encoder,
+                    max_prompt=config.data.max_tokens,
+                    answers=config.optimizer.batch_size * config.rollout.generations // world_size(),
+                    rank=cast(LoraConfig, policy.peft_config["default"]).r,
+                    scratch=scratch,
+                )
+                engines.callback(rollouts.close)
             return GRPOTrainer(
-                model=_policy(config, backbone, adapter),
+                model=policy,
                 reward_funcs=_recorded(reward, folder, config.rollout.generations),
                 args=grpo_arguments(config, backbone, scratch, len(examples.rows), world_size()),
                 train_dataset=Dataset.from_list(examples.rows),
                 processing_class=tokenizer,
+                rollout_func=rollouts,
             )
 
         run(folder, config, "DR-GRPO", examples, build)
@@ -111,7 +128,7 @@ def _rollout(rollout: Rollout, max_prompt: int) -> dict[str, Any]:
         "num_generations": rollout.generations,
         "temperature": rollout.temperature,
         "max_completion_length": rollout.max_tokens,
-        "use_vllm": engine != "generate",
+        "use_vllm": engine in ("vllm_colocate", "vllm_server"),
     }
     if engine == "vllm_colocate":
         arguments |= {

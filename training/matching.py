@@ -8,10 +8,9 @@ import threading
 from functools import lru_cache
 from typing import Annotated, cast
 
-import torch
 from pydantic import BaseModel, ConfigDict, StringConstraints
-from transformers import AutoModel, AutoTokenizer
 
+from actors.embedding import Embedder, EmbeddingModelMissing
 from actors.engine import Engine, EngineDead, ask
 from synuc import prompts
 from synuc.matching import THRESHOLD, lexical
@@ -24,7 +23,7 @@ LONGEST = 400
 """Characters of a wording that is compared at all: no annotated constraint takes so many, only lists do."""
 
 CACHED = 16_384
-"""How many wordings or pairs a matcher remembers: a group's answers mostly name the same ones."""
+"""How many pairs a judge remembers: a group's answers mostly name the same ones."""
 
 EMBEDDING_THRESHOLD = 0.8
 """The least cosine of two wordings of one requirement. A guess: every model has its own scale; choose a threshold
@@ -56,7 +55,7 @@ def matcher(
 
     Args:
         threshold: least similarity that counts as the same, of `lexical` and `embedding`; none: the strategy's own.
-        model: folder or hub name of the embedding model.
+        model: folder or hub name of the embedding model, or `embedded` (MiniLM, which pools its `mean`).
         pooling: how that model makes one vector of many: `last` token, as Qwen3-Embedding, or `mean`.
         engine: the model that judges. The matcher calls it from a thread of its own and closes it at exit,
             so nobody else may use it.
@@ -83,31 +82,10 @@ def _bounded(same: Same) -> Same:
 
 def _embedding(name: str, pooling: Pooling, threshold: float) -> Same:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModel.from_pretrained(name, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        raise MatchingFailed(
-            f"the embedding model {name} can't be loaded: {error}; name a local folder that holds one, "
-            "or take the strategy lexical"
-        ) from error
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = model.to(device).eval()
-    # Threads would only get into each other's way.
-    lock = threading.Lock()
-
-    @lru_cache(maxsize=CACHED)
-    def embed(text: str) -> torch.Tensor:
-        inputs = tokenizer(text, return_tensors="pt").to(device)
-        with torch.inference_mode():
-            states = model(**inputs).last_hidden_state[0].float()
-        vector = states[-1] if pooling == "last" else states.mean(0)
-        return torch.nn.functional.normalize(vector, dim=0).cpu()
-
-    def same(a: str, b: str) -> bool:
-        with lock:
-            return float(embed(a) @ embed(b)) >= threshold
-
-    return same
+        embed = Embedder(name, pooling)
+    except EmbeddingModelMissing as error:
+        raise MatchingFailed(f"{error}, or take the strategy lexical") from error
+    return lambda a, b: float(embed(a) @ embed(b)) >= threshold
 
 
 def _judge(engine: Engine) -> Same:
