@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ FIELDS = """\
 | `uc-data-sft` | chat messages: task, history and follow-up; then reasoning and label as the answer |
 | `uc-data-grpo` | the same user message, with a reference instead of an answer |
 | `uc-data` | every intermediate of the same samples, the assistant's turns in full |
+| `uc-bench` | the same samples as items for `synuc eval --bench` |
 
 | field | in | what |
 |---|---|---|
@@ -68,6 +70,7 @@ FIELDS = """\
 | `speaking`, `repository_version` | uc-data | SPEAKING dimension, version of the memory |
 | `anchor`, `new` | uc-data | the pair |
 | `continues`, `new_constraints`, `anchor_verdict`, `judgment` | uc-data | what the verifier found |
+| `difficulty` | uc-data, where detectors were run | how often they were wrong, and how they disagreed |
 | `made_by` | uc-data | fingerprint of the method, version of the prompts, models |
 
 A relation `H_x_N_y` says whether the historical (H) and the new (N) requirement are explicit (E) or implicit (I).
@@ -106,6 +109,16 @@ class Totals:
         return sum(n for (la, lg), n in self.counts.items() if label in (None, la) and language in (None, lg))
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What an export left out, and by which keys: of each value how many samples are here, and how many aren't."""
+
+    samples: int
+    balance: tuple[str, ...]
+    stratify: tuple[str, ...]
+    values: Mapping[str, Mapping[str, tuple[int, int]]]
+
+
 def model_name(engine: Mapping[str, Any]) -> str:
     """The model of a role; of a folder on this machine, which is nobody else's business, the last part."""
     name = str(engine["model"])
@@ -123,6 +136,7 @@ def card(
     totals: Totals,
     retention: Retention,
     unfinished: int,
+    spared: LeftOut | None = None,
 ) -> str:
     """The dataset card: front matter as the Hugging Face hub reads it, then what a person must know."""
     models = {role: model_name(engine) for role, engine in method["engines"].items()}
@@ -141,7 +155,7 @@ def card(
     lines += [
         HOW,
         f"    synuc synthesize --config config.yaml --run {name}",
-        f"    synuc export {name} --retention {retention.value}",
+        f"    synuc export {name} --retention {retention.value}{_chosen_by(spared)}",
         "",
         *_made_by(method, models),
         "",
@@ -149,6 +163,7 @@ def card(
         "",
         *_contents(totals),
         "",
+        *_left_out(spared),
         f"**Retention `{retention.value}`:** in the `messages`, the assistant's turns of the history are",
         f"{RETAINED[retention]}. Evaluate and serve with the same setting.",
         "",
@@ -179,7 +194,8 @@ def _made_by(method: Mapping[str, Any], models: Mapping[str, str]) -> list[str]:
     facts = {
         **models,
         "prompts": f"version {method['prompts']}",
-        "method": f"fingerprint {method['fingerprint']}",
+        "method": f"{settings['program']}, fingerprint {method['fingerprint']}",
+        "retrieval": settings["retrieval"],
         "tau": f"{settings['tau']}: least confidence of the verifier (0 to 100)",
         "alpha": f"{settings['alpha']}: share of eligible dialogues that also give an ND sample",
         "K": f"{settings['k']}: successes, and failures, that the memory keeps per schema",
@@ -205,6 +221,36 @@ def _contents(totals: Totals) -> list[str]:
         _row(totals, None),
         "",
         "Turns and messages are averages over the history, without the follow-up.",
+    ]
+
+
+def _chosen_by(spared: LeftOut | None) -> str:
+    """The options of the command that chose the samples."""
+    if spared is None:
+        return ""
+    options = {"balance": spared.balance, "stratify": spared.stratify}
+    used = "".join(f" --{name} {','.join(keys)}" for name, keys in options.items() if keys)
+    difficulty = "difficulty" in (*spared.balance, *spared.stratify)
+    return used + (" --difficulty RUN ..." if difficulty else "")
+
+
+def _left_out(spared: LeftOut | None) -> list[str]:
+    if spared is None or not spared.balance:
+        return []
+    evenly = f"evenly by {', '.join(spared.balance)}"
+    in_proportion = f", and in proportion by {', '.join(spared.stratify)}" if spared.stratify else ""
+    rows = [
+        f"| {key} | {_cell(value)} | {here} | {out} |"
+        for key, values in spared.values.items()
+        for value, (here, out) in values.items()
+    ]
+    return [
+        f"**{spared.samples} accepted samples were left out.** Those here were taken {evenly}{in_proportion}.",
+        "",
+        "| by | value | here | left out |",
+        "|---|---|--:|--:|",
+        *rows,
+        "",
     ]
 
 

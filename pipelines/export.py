@@ -1,7 +1,8 @@
-"""Data sets from a run: UC-Data-SFT and UC-Data-GRPO (JSONL and Parquet), all intermediates, and a dataset card.
+"""Data sets from a run: UC-Data-SFT and UC-Data-GRPO (JSONL and Parquet), a benchmark, all intermediates, and a card.
 
 Only accepted samples are exported, in the order of their ids, so that a run always gives the same bytes. Samples pass
-one by one: they go into a scratch file first, and then out of it in order; only ids and positions are held in memory.
+one by one: they go into a scratch file first, and then out of it in order; only ids and positions are held in memory,
+and what a selection chooses by.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from pipelines.card import Totals, card, model_name
+from pipelines.bench import bench_item
+from pipelines.card import LeftOut, Totals, card, model_name
+from pipelines.quality.choice import NONE, Candidate, Selection, choose, left_out
+from pipelines.quality.difficulty import as_json, level
 from pipelines.run_folder import SAMPLES, RunFolder
 from synuc.folder import json_line
 from synuc.formatting import Retention, grpo_example, sft_example
@@ -33,6 +37,7 @@ FILES = (
     "uc-data-grpo.jsonl",
     "uc-data-grpo.parquet",
     "uc-data.jsonl",
+    "uc-bench.jsonl",
     "README.md",
 )
 
@@ -60,10 +65,11 @@ class ExportError(Problem):
     """A run with nothing to export; the message says where to look."""
 
 
-def export(folder: RunFolder, retention: Retention) -> list[str]:
+def export(folder: RunFolder, retention: Retention, selection: Selection | None = None) -> list[str]:
     """Write RUN/export anew, each file whole or not at all; the lines say what is there and what is missing.
 
-    A run that is not finished can be exported: the lines and the card then say how many dialogues are open.
+    Without a selection all accepted samples are exported. A run that is not finished can be exported: the lines and the
+    card then say how many dialogues are open.
 
     Raises:
         ExportError: the run has no accepted sample.
@@ -79,8 +85,11 @@ def export(folder: RunFolder, retention: Retention) -> list[str]:
                 raise ExportError(
                     f"{folder.path} has no accepted sample to export; see why with: synuc report {folder.path}"
                 )
-            totals = _write(scratch, order, retention, _provenance(folder))
-            text = card(folder.path.name, folder.method, facts, totals, retention, unfinished)
+            spared = None
+            if selection:
+                order, spared = _select(folder, order, selection)
+            totals = _write(scratch, order, retention, _provenance(folder), selection)
+            text = card(folder.path.name, folder.method, facts, totals, retention, unfinished, spared)
             (scratch / "README.md").write_text(text, encoding="utf-8")
             target.mkdir(exist_ok=True)
             for file in FILES:
@@ -90,6 +99,9 @@ def export(folder: RunFolder, retention: Retention) -> list[str]:
     per_label = ", ".join(f"{totals.of(label)} {label.value}" for label in Label)
     lines = [f"{len(order)} accepted samples ({per_label}), assistant turns {retention.value}:"]
     lines += [f"  {target / file}" for file in FILES]
+    if spared and spared.samples:
+        by = ", ".join(spared.balance)
+        lines.append(f"{spared.samples} accepted samples were left out to balance {by}: see its README.md.")
     if unfinished:
         lines.append(f"{unfinished} of {facts['taken']} dialogues aren't finished: go on with synuc synthesize.")
     if repeated:
@@ -133,23 +145,53 @@ def _accepted(folder: RunFolder) -> Iterator[tuple[str, str]]:
         yield from zip(batch["id"].to_pylist(), batch["record"].to_pylist(), strict=True)
 
 
+def _select(
+    folder: RunFolder, order: list[tuple[str, int, int]], selection: Selection
+) -> tuple[list[tuple[str, int, int]], LeftOut]:
+    """What is kept of the samples, and what the card says of the rest."""
+    rows = folder.read("samples", ["id", "outcome", "label", "relation", "language", "speaking"])
+    accepted = rows.filter(pc.equal(rows["outcome"], Outcome.ACCEPTED.value)).drop_columns(["outcome"]).to_pylist()
+    values = {
+        row["id"]: {name: value or NONE for name, value in row.items() if name != "id"}
+        | {"difficulty": level(selection.difficulty, row["id"]).value}
+        for row in accepted
+    }
+    candidates = [Candidate(id, values[id]) for id, *_ in order]
+    kept = choose(candidates, selection)
+    spared = LeftOut(
+        samples=len(order) - len(kept),
+        balance=selection.balance,
+        stratify=selection.stratify,
+        values=left_out(candidates, kept, selection),
+    )
+    return [place for place in order if place[0] in kept], spared
+
+
 def _write(
-    scratch: Path, order: list[tuple[str, int, int]], retention: Retention, provenance: Mapping[str, Any]
+    scratch: Path,
+    order: list[tuple[str, int, int]],
+    retention: Retention,
+    provenance: Mapping[str, Any],
+    selection: Selection | None,
 ) -> Totals:
-    """The data files, into `scratch`."""
+    """The data files, into `scratch`. Samples with a known difficulty have it in uc-data.jsonl."""
+    found = selection.difficulty if selection else {}
     totals = Totals()
     with ExitStack() as stack:
         records = stack.enter_context((scratch / "records").open("rb"))
         sft = stack.enter_context(_Table(scratch, "uc-data-sft", SFT))
         grpo = stack.enter_context(_Table(scratch, "uc-data-grpo", GRPO))
         everything = stack.enter_context((scratch / "uc-data.jsonl").open("w", encoding="utf-8"))
-        for _, offset, length in order:
+        bench = stack.enter_context((scratch / "uc-bench.jsonl").open("w", encoding="utf-8"))
+        for id, offset, length in order:
             records.seek(offset)
             sample = Sample.model_validate_json(records.read(length))
             row = sft_example(sample, retention)
             sft.add(row)
             grpo.add(grpo_example(sample, retention))
-            everything.write(json_line({**sample.model_dump(mode="json"), "made_by": provenance}))
+            hard = {"difficulty": as_json(found[id])} if id in found else {}
+            everything.write(json_line({**sample.model_dump(mode="json"), **hard, "made_by": provenance}))
+            bench.write(json_line(bench_item(sample)))
             totals.add(Label(row["label"]), sample)
     return totals
 

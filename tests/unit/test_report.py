@@ -16,8 +16,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from actors import embedded
-from pipelines import report as report_module
 from pipelines.report import ESTIMATE, TokenizerMissing, figures, print_report
+from pipelines.report import accepted as accepted_module
 from synuc.folder import RunError
 from synuc.sample import Sample
 from synuc.types import Label
@@ -102,7 +102,7 @@ def test_languages_schemas_and_relations(tmp_path: Path) -> None:
 
 
 def test_averages_of_the_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_module, "SAMPLES_PER_BATCH", 3)
+    monkeypatch.setattr(accepted_module, "SAMPLES_PER_BATCH", 3)
     run = a_run(tmp_path / "run")
     data = figures(run.folder)["accepted"]
     assert data["tokenizer"] == ESTIMATE
