@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,3 +23,23 @@ async def drive(program: Program[Any], carry_out: Callable[[Any], Awaitable[Any]
                 effect = program.send(result)
     except StopIteration as done:
         return done.value
+
+
+class Shared:
+    """What is made once for many programs (`synuc.effects.Once`): one result for each key."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, asyncio.Future[Any]] = {}
+
+    async def result(self, key: str, make: Callable[[], Awaitable[Any]]) -> Any:
+        """The result under `key`, made now if nobody asked before. A failure goes to all who wait, and is not kept."""
+        if key not in self._made:
+            self._made[key] = asyncio.ensure_future(make())
+        making = self._made[key]
+        try:
+            # Whoever stops waiting must not stop it for the others.
+            return await asyncio.shield(making)
+        except Exception:
+            if self._made.get(key) is making:
+                del self._made[key]
+            raise

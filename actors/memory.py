@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 
+from actors.metrics import MemoryMetrics, keep_publishing
 from synuc.memory import Lease, MemoryState, RepositoryView, Trajectory
 from synuc.problem import Problem
 from synuc.speaking import Speaking
@@ -137,6 +138,11 @@ class Memory:
         self.journal = MemoryJournal(Path(run) / "memory", k, threshold)
         self.crashes: dict[str, int] = {}
         self.barren = 0
+        self.in_flight: dict[str, list[str]] = {}
+        self.closed = False
+        versions = {speaking.value: shelf.version for speaking, shelf in self.journal.state.shelves.items()}
+        self.metrics = MemoryMetrics(Path(run).name, versions)
+        keep_publishing(self.metrics.publish)
 
     def path(self) -> str:
         """The run folder that this memory belongs to."""
@@ -161,7 +167,10 @@ class Memory:
         if not self.journal.state.holds(lease):
             return False
         operation = {"do": "commit", "lease": lease.model_dump(mode="json")}
-        return bool(self.journal.write(operation | {"successes": list(successes), "failures": list(failures)}))
+        done = bool(self.journal.write(operation | {"successes": list(successes), "failures": list(failures)}))
+        if done:
+            self.metrics.updated(lease.speaking.value, self.journal.state.shelves[lease.speaking].version)
+        return done
 
     def release(self, lease: Lease) -> None:
         """Give a lease back without an update."""
@@ -181,6 +190,16 @@ class Memory:
     def crash_counts(self) -> dict[str, int]:
         """How often an engine died on each dialogue, in this process."""
         return self.crashes
+
+    def begin(self, worker: str, dialogues: list[str]) -> bool:
+        """Whether `worker` may begin one more dialogue; `dialogues` are those it has in flight, with that one."""
+        self.in_flight[worker] = dialogues
+        return not self.closed
+
+    def close(self) -> list[str]:
+        """Let no dialogue begin any more. Returns those that workers said they have in flight."""
+        self.closed = True
+        return [seed_id for dialogues in self.in_flight.values() for seed_id in dialogues]
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """Version and sizes of every schema's repository and buffer."""

@@ -11,26 +11,32 @@ import dataclasses
 import json
 import os
 import threading
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import as_completed
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
 import ray
 
-from actors.driving import drive
-from actors.engine import Call, Engine, EngineDead, EngineUnavailable, ask, build_engine
+from actors.driving import Shared, drive
+from actors.engine import Call, EngineDead, EngineUnavailable, ask, build_engines
+from actors.metrics import WorkerMetrics, keep_publishing
+from actors.retrieval import similarity
 from synuc.config import RunConfig
-from synuc.effects import CommitUpdate, Fork, Program, ReadRepository, RecordTrajectory, ReleaseLease
+from synuc.effects import CommitUpdate, Compare, Fork, Once, Program, ReadRepository, RecordTrajectory, ReleaseLease
 from synuc.sample import Sample
-from synuc.synthesis import crashed, synthesise
+from synuc.synthesis import SampleProgram, crashed
 from synuc.types import LLMRequest, Role, Seed
 
 # A dialogue on which engines died this often is not tried again.
 CRASHES_PER_DIALOGUE = 3
 # As many engines of each worker as may die in a row without finishing a dialogue: more than one dialogue can kill so.
 BARREN_ENGINES = CRASHES_PER_DIALOGUE + 2
+# How long a dialogue that may not begin stays here, so that Ray doesn't hurry all others through while some end.
+SECONDS_HELD = 2.0
 
 
 class SynthesisWorker:
@@ -38,19 +44,16 @@ class SynthesisWorker:
 
     `dialogues` bounds those at work at once in this process. A row's `fatal` is empty, or says why no dialogue can be
     worked on (the endpoint is gone, a key is wrong); the driver then stops the run, and the dialogue was never begun.
+    One is `held`, without samples, if the budget was spent before its turn came.
     """
 
-    def __init__(self, config: RunConfig, memory: Any, workers: int, dialogues: int) -> None:
+    def __init__(self, config: RunConfig, memory: Any, workers: int, dialogues: int, program: SampleProgram) -> None:
         self.config = config
+        self.program = program
+        self.similarity = similarity(config.method)
+        self.shared = Shared()
         self.memory = memory
-        configs = config.engines()
-        built = [
-            build_engine(engine, max(1, engine.max_in_flight // workers) if engine.kind == "openai" else None)
-            for engine in configs
-        ]
-        self.engines: dict[str, Engine] = {
-            role: built[configs.index(config.engine_of(role))] for role in get_args(Role)
-        }
+        self.engines = build_engines({role: config.engine_of(role) for role in get_args(Role)}, workers)
         self.room = asyncio.Semaphore(dialogues)
         self.in_flight: set[str] = set()
         self.suspected = asyncio.Lock()
@@ -59,6 +62,9 @@ class SynthesisWorker:
         self.hopeless_at = BARREN_ENGINES * workers
         self.hopeless = False
         self.crashes: dict[str, int] = ray.get(memory.crash_counts.remote())
+        self.name = uuid.uuid4().hex
+        self.metrics = WorkerMetrics(Path(ray.get(memory.path.remote())).name)
+        keep_publishing(lambda: self.metrics.publish(len(self.in_flight)))
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
@@ -69,22 +75,36 @@ class SynthesisWorker:
         for work in as_completed(works):
             yield pa.Table.from_pylist([work.result()])
 
-    async def _work(self, seed: Seed) -> dict[str, str]:
+    async def _work(self, seed: Seed) -> dict[str, Any]:
         crashes = self.crashes.get(seed.id, 0)
         if crashes >= CRASHES_PER_DIALOGUE:
             return _row(seed, [crashed(seed)], [])
         # All that were in flight are blamed for a crash. The last tries are made one by one, so that only the one that
         # really kills its engine uses them up.
         turn = self.suspected if crashes == CRASHES_PER_DIALOGUE - 1 else nullcontext()
-        async with turn, self.room:
-            return await self._samples(seed)
+        with self.metrics.present():
+            async with turn, self.room:
+                self.in_flight.add(seed.id)
+                try:
+                    if await self._may_begin():
+                        return await self._samples(seed)
+                finally:
+                    self.in_flight.discard(seed.id)
+            await asyncio.sleep(SECONDS_HELD)
+        return _row(seed, [], [], held=True)
 
-    async def _samples(self, seed: Seed) -> dict[str, str]:
+    async def _may_begin(self) -> bool:
+        """Whether the newest dialogue in flight may begin: it may not once the budget is spent."""
+        if not self.config.budget.bounded:
+            return True
+        return bool(await self.memory.begin.remote(self.name, sorted(self.in_flight)))
+
+    async def _samples(self, seed: Seed) -> dict[str, Any]:
         ledger: list[Call] = []
-        self.in_flight.add(seed.id)
         try:
-            samples: list[Sample] = await self._drive(synthesise(seed, self.config.method), ledger)
+            samples: list[Sample] = await self._drive(self.program(seed, self.config.method), ledger)
             self.finished = True
+            self.metrics.finished(samples)
             return _row(seed, samples, ledger)
         except EngineUnavailable as error:
             return _row(seed, [], ledger, fatal=str(error))
@@ -94,8 +114,6 @@ class SynthesisWorker:
             await self._die()
             why = f"{self.hopeless_at} engines in a row died without finishing a dialogue, the last one: {error}"
             return _row(seed, [], ledger, fatal=f"{why}. Ray's logs (/tmp/ray/session_latest/logs) say more.")
-        finally:
-            self.in_flight.discard(seed.id)
 
     async def _die(self) -> None:
         """End this process: Ray replaces it and hands its dialogues out again. Returns if that is hopeless."""
@@ -114,8 +132,7 @@ class SynthesisWorker:
     async def _carry_out(self, effect: Any, ledger: list[Call]) -> Any:
         match effect:
             case LLMRequest():
-                engine = self.engines[effect.role]
-                return await ask(engine, effect, ledger, self.config.method.parse_attempts)
+                return await self._ask(effect, ledger)
             case Fork():
                 return await asyncio.gather(*(self._drive(program, ledger) for program in effect.programs))
             case ReadRepository():
@@ -126,13 +143,28 @@ class SynthesisWorker:
                 return await self.memory.commit.remote(effect.lease, effect.successes, effect.failures)
             case ReleaseLease():
                 return await self.memory.release.remote(effect.lease)
+            case Compare():
+                assert self.similarity is not None
+                return await asyncio.to_thread(self.similarity, effect.queries, effect.documents)
+            case Once():
+                # The calls are those of the dialogue that asks first.
+                return await self.shared.result(effect.key, lambda: self._drive(effect.program, ledger))
         raise TypeError(f"no such effect: {effect!r}")
 
+    async def _ask(self, request: LLMRequest, ledger: list[Call]) -> Any:
+        def record(call: Call) -> None:
+            ledger.append(call)
+            self.metrics.called(call)
 
-def _row(seed: Seed, samples: list[Sample], ledger: list[Call], fatal: str = "") -> dict[str, str]:
+        with self.metrics.asking(request.role):
+            return await ask(self.engines[request.role], request, record, self.config.method.parse_attempts)
+
+
+def _row(seed: Seed, samples: list[Sample], ledger: list[Call], fatal: str = "", held: bool = False) -> dict[str, Any]:
     return {
         "seed_id": seed.id,
         "samples": json.dumps([sample.model_dump(mode="json") for sample in samples], ensure_ascii=False),
         "calls": json.dumps([dataclasses.asdict(call) for call in ledger], ensure_ascii=False),
         "fatal": fatal,
+        "held": held,
     }

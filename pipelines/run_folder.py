@@ -64,6 +64,7 @@ CALLS = pa.schema(
         ("finish_reason", pa.string()),
         ("error", pa.string()),
         ("cost", pa.float64()),
+        ("unused", pa.string()),
     ]
 )
 SEEDS = pa.schema([("id", pa.string()), ("seed", pa.string())])
@@ -146,6 +147,15 @@ class RunFolder(Folder):
     def finished(self) -> pa.Array:
         """The ids of the dialogues whose samples are written."""
         return pc.unique(self.read("samples", ["seed_id"])["seed_id"].combine_chunks())
+
+    def spent(self) -> tuple[float, int]:
+        """Money, and tokens of prompts and answers, of all calls in the ledger."""
+        usd, tokens = 0.0, 0
+        if self.parts("calls"):
+            for batch in self._dataset("calls").to_batches(columns=["cost", "prompt_tokens", "completion_tokens"]):
+                cost, prompt, completion = (pc.sum(column).as_py() or 0 for column in batch.columns)
+                usd, tokens = usd + cost, tokens + prompt + completion
+        return usd, tokens
 
     def samples(self, outcome: str | None = None) -> Iterator[Sample]:
         """The samples, one after the other, of one outcome if given."""

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import statistics
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pipelines.readers import SHAPES, Record, Refused, SeedError, Source, find_sources, shape_of, text_of
 from synuc.config import Seeds
+from synuc.language import language_of
 from synuc.types import Dialogue, Seed, Turn, clean
 
 ROLES = {
@@ -36,38 +34,7 @@ ROLES = {
     "system": "system",
 }
 
-# ISO 639-1 codes with the names that WildChat and LMSYS-Chat-1M give them. Only records name the last line's:
-# the detector doesn't know them, or takes short English for them.
-_LANGUAGES = """
-en English zh Chinese ja Japanese ko Korean vi Vietnamese th Thai id Indonesian ms Malay tl Tagalog
-hi Hindi bn Bengali ur Urdu ta Tamil te Telugu ml Malayalam kn Kannada mr Marathi gu Gujarati pa Punjabi
-ne Nepali si Sinhala my Burmese km Khmer lo Lao mn Mongolian kk Kazakh uz Uzbek tr Turkish az Azerbaijani
-fa Persian ar Arabic he Hebrew ku Kurdish ps Pashto ru Russian uk Ukrainian be Belarusian bg Bulgarian
-sr Serbian hr Croatian bs Bosnian sl Slovenian mk Macedonian cs Czech sk Slovak pl Polish hu Hungarian
-ro Romanian el Greek sq Albanian lt Lithuanian lv Latvian et Estonian fi Finnish sv Swedish no Norwegian
-nn Nynorsk da Danish is Icelandic nl Dutch de German fr French es Spanish pt Portuguese it Italian
-ca Catalan gl Galician eu Basque ga Irish cy Welsh af Afrikaans sw Swahili am Amharic ha Hausa yo Yoruba
-zu Zulu so Somali eo Esperanto hy Armenian ka Georgian
-nb Bokmal mi Maori sn Shona st Sotho tn Tswana ts Tsonga xh Xhosa lg Ganda la Latin
-""".strip()
-CODES = _LANGUAGES.split()[::2]
-NAMES = dict(zip(_LANGUAGES.casefold().split()[1::2], CODES, strict=True))
-DETECTABLE = _LANGUAGES.rpartition("\n")[0].split()[::2]
-ALIASES = {
-    "cmn": "zh",
-    "yue": "zh",
-    "wuu": "zh",
-    "zho": "zh",
-    "cantonese": "zh",
-    "mandarin": "zh",
-    "eng": "en",
-}
 EXAMPLES_PER_REASON = 3
-UNDETERMINED = "und"
-LANGUAGE_SAMPLE_CHARS = 2_000
-TELLING_BYTES = 60  # of user text; in less (`continue`, `hi`) any language is found, so the answers help
-
-CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -122,7 +89,11 @@ def _judge(record: Record, config: Seeds, seen: set[str]) -> Taken | Refused:
         messages = _messages(record.data.get(shape.turns), shape.turns, shape.role, shape.text)
         dialogue, trimmed = _dialogue(messages)
         _check_size(dialogue, config)
-        language = _language(record.data.get("language"), dialogue)
+        language = language_of(
+            record.data.get("language"),
+            (turn.user for turn in dialogue.turns),
+            (turn.assistant for turn in dialogue.turns),
+        )
         if config.languages and language not in config.languages:
             raise _Refusal("language", language)
         id = content_id(dialogue)
@@ -208,39 +179,6 @@ def content_id(dialogue: Dialogue) -> str:
     normal = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
     # `clean` has removed NULs, so that no text holds the separator.
     return hashlib.sha256("\x00".join(normal).encode()).hexdigest()[:16]
-
-
-def _language(given: object, dialogue: Dialogue) -> str:
-    """ISO 639-1 code from the record's own field, else from the text; `und` if nothing can tell."""
-    word = re.match(r"[a-z]+", given.strip().casefold()) if isinstance(given, str) else None
-    if word:
-        known = NAMES.get(word[0]) or ALIASES.get(word[0])
-        if known or word[0] in CODES:
-            return known or word[0]
-    text = _prose(turn.user for turn in dialogue.turns)
-    if len(text.encode()) < TELLING_BYTES:
-        text += "\n" + _prose(turn.assistant for turn in dialogue.turns)
-    return detect_language(text[:LANGUAGE_SAMPLE_CHARS])
-
-
-def _prose(texts: Iterable[str]) -> str:
-    # Text by text: a fence that is never closed must not swallow the texts behind it.
-    return "\n".join(CODE_BLOCK.sub("", text) for text in texts)
-
-
-def detect_language(text: str) -> str:
-    """ISO 639-1 code of a text, or `und` if it has no letters."""
-    if not any(char.isalpha() for char in text):
-        return UNDETERMINED
-    label = str(_identifier().classify(text)[0])
-    return ALIASES.get(label, label)
-
-
-@cache
-def _identifier() -> LanguageIdentifier:
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
-    identifier.set_languages([*DETECTABLE, "yue", "wuu"])
-    return identifier
 
 
 class SeedStats:

@@ -22,13 +22,15 @@ import pyarrow as pa
 from rich.console import Console
 
 from actors.engine import build_engine
+from actors.retrieval import check as check_retrieval
 from cluster.connect import connected
 from cluster.placement import place
+from pipelines.budget import Closing, Purse
+from pipelines.programs import program, prompts_version
 from pipelines.progress import Progress
 from pipelines.readers import Refused
 from pipelines.run_folder import RunFolder, sample_row
 from pipelines.seeds import SeedStats, read_seeds
-from synuc import prompts
 from synuc.config import RunConfig, method_snapshot
 from synuc.folder import RunError
 from synuc.problem import Problem
@@ -49,27 +51,35 @@ def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
     Raises:
         RunError: the folder is in use, or was begun with another method.
         SeedError: the seeds can't be read.
+        RetrievalUnavailable, EmbeddingModelMissing: what the method's retrieval needs isn't there.
         EngineUnavailable: an engine doesn't answer, before anything was begun.
+        ConfigError: the budget is in money, and no engine has a price.
+        BudgetReached: all starts together have spent the budget, and dialogues are left.
         RunStopped: an engine went away, or the disk is full.
     """
     folder = RunFolder(path)
     with folder.locked(), _disk_errors(folder):
-        folder.begin(config, method_snapshot(config, prompts.version()))
+        purse = Purse(config, folder)
+        folder.begin(config, method_snapshot(config, prompts_version(config.method.program)))
         facts = folder.ingest() or _ingest(config, folder, console)
         finished = folder.finished()
         total = facts["taken"]
         if len(finished) >= total:
             console.print(f"Nothing left to do: all {total} dialogues of {folder.path} are finished.")
             return False
+        check_retrieval(config.method)
         _check_engines(config)
         started = time.time()
         ended = "stopped"
         try:
             with Progress(console, total, len(finished)) as progress:
                 while len(finished) < total:
-                    _stream(config, folder, finished, progress)
+                    if purse.empty:
+                        ended = "budget"
+                        raise purse.reached(len(finished), total)
+                    _stream(config, folder, finished, progress, purse)
                     before, finished = len(finished), folder.finished()
-                    if len(finished) == before:
+                    if len(finished) == before and not purse.empty:
                         raise RunStopped(f"{total - before} dialogues came back without samples; see Ray's logs")
             ended = "finished"
             console.print(progress.line(), soft_wrap=True)
@@ -130,7 +140,7 @@ def _check_engines(config: RunConfig) -> None:
     asyncio.run(check())
 
 
-def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: Progress) -> None:
+def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: Progress, purse: Purse) -> None:
     with connected(config.cluster.address):
         import ray
         from ray.data.expressions import col
@@ -159,7 +169,7 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         dialogues = placement.dialogues_in_flight
         rows = pending.repartition(target_num_rows_per_block=blocks).map_batches(
             cast(Any, SynthesisWorker),
-            fn_constructor_args=(config, memory, placement.workers, dialogues),
+            fn_constructor_args=(config, memory, placement.workers, dialogues, program(config.method.program)),
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=placement.cpus,
@@ -175,13 +185,20 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
             ),
         )
         tables: Iterable[Any] = rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        closing = Closing()
         try:
-            with _Sink(folder, progress) as sink:
+            with _Sink(folder, progress, purse) as sink:
                 for table in tables:
                     for row in table.to_pylist():
                         if row["fatal"]:
                             raise RunStopped(row["fatal"])
-                        sink.add(row)
+                        if row["held"]:
+                            closing.held(row["seed_id"])
+                        else:
+                            sink.add(row)
+                    # Asked each time: a memory that Ray has restarted meanwhile isn't closed any more.
+                    if purse.empty and closing.over(ray.get(memory.close.remote()), sink.seen):
+                        break
         finally:
             # On a shared cluster the name must be free for the next start.
             ray.kill(memory)
@@ -190,9 +207,10 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
 class _Sink:
     """Collects finished dialogues and writes them every `SECONDS_PER_FILE`, and at the end however it comes."""
 
-    def __init__(self, folder: RunFolder, progress: Progress) -> None:
+    def __init__(self, folder: RunFolder, progress: Progress, purse: Purse) -> None:
         self.folder = folder
         self.progress = progress
+        self.purse = purse
         self.samples: list[dict[str, Any]] = []
         self.calls: list[dict[str, Any]] = []
         self.seen: set[str] = set()
@@ -219,6 +237,7 @@ class _Sink:
         self.seen.add(row["seed_id"])
         samples = [sample_row(Sample.model_validate(sample)) for sample in json.loads(row["samples"])]
         calls = [{"seed_id": row["seed_id"], **call} for call in json.loads(row["calls"])]
+        self.purse.pay(calls)
         with self._lock:
             self.samples += samples
             self.calls += calls

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from synuc.layers import Section, compose
 from synuc.types import Label, Role
@@ -84,6 +84,11 @@ class Seeds(Section):
     max_chars: int = Field(40_000, ge=1, description="of the whole dialogue")
 
 
+ProgramName = Literal["synuc", "baize", "multiturninstruct", "refed", "coninstruct", "designer"]
+Pooling = Literal["last", "mean"]
+EMBEDDED = "embedded"
+
+
 class Method(Section):
     """Everything that decides what a sample looks like (paper, section 4.1)."""
 
@@ -92,7 +97,12 @@ class Method(Section):
     tau: int = Field(80, ge=0, le=100, description="least confidence q of an accepted sample")
     k: int = Field(3, ge=1, description="trajectories kept in R+ and in R- of a schema")
     update_threshold: int = Field(10, ge=1, description="trajectories in a schema's buffer that trigger an update")
-    retrieval: Literal["llm"] = "llm"
+    program: ProgramName = Field("synuc", description="what makes the samples: this method, or a baseline")
+    retrieval: Literal["llm", "bm25", "dense"] = Field("llm", description="how anchor and schema are matched")
+    embedding_model: str = Field(
+        "Qwen/Qwen3-Embedding-0.6B", description="of dense retrieval: a folder, a hub name, or `embedded` (MiniLM-L6)"
+    )
+    embedding_pooling: Pooling = Field("last", description="how that model makes one vector of many")
     seed: int = Field(0, description="randomness of routing and sampling")
     generator_temperature: float = Field(0.7, ge=0, le=2)
     verifier_temperature: float = Field(0.0, ge=0, le=2)
@@ -102,6 +112,12 @@ class Method(Section):
     confidence_filter: bool = Field(True, description="ablation: off accepts whatever the confidence")
     constraint_verifier: bool = Field(True, description="ablation: off checks the final sample with one direct call")
     parse_attempts: int = Field(3, ge=1, description="times a call is asked before its answer counts as unparseable")
+
+    @model_validator(mode="after")
+    def _embedded_pools_its_mean(self) -> Method:
+        if self.retrieval == "dense" and self.embedding_model == EMBEDDED and self.embedding_pooling != "mean":
+            raise ValueError("the embedded model (MiniLM-L6) pools its mean: set method.embedding_pooling=mean")
+        return self
 
 
 class Cluster(Section):
@@ -113,6 +129,18 @@ class Cluster(Section):
     lease_s: float = Field(600.0, gt=0, description="how long a worker may take for one memory update")
 
 
+class Budget(Section):
+    """What a run may spend, over all its starts. At the bound no dialogue is begun any more; it may be raised later."""
+
+    usd: float | None = Field(None, gt=0, description="money, by the engines' prices and in their currency")
+    tokens: int | None = Field(None, gt=0, description="tokens of prompts, cached ones too, and of answers")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is any bound."""
+        return self.usd is not None or self.tokens is not None
+
+
 class RunConfig(Section):
     """One synthesis run."""
 
@@ -121,6 +149,7 @@ class RunConfig(Section):
     roles: dict[Role, EngineConfig] = Field({}, description="roles that use another engine than `engine`")
     method: Method = Method()
     cluster: Cluster = Cluster()
+    budget: Budget = Budget()
 
     def engine_of(self, role: Role) -> VllmEngine | OpenAIEngine:
         return self.roles.get(role, self.engine)

@@ -60,6 +60,25 @@ class ReleaseLease:
     reason: str
 
 
+@dataclass(frozen=True)
+class Compare:
+    """The result: for each query its similarity to every document, more is closer. `method.retrieval` says which one.
+
+    Shape: one list per query, in it one number per document.
+    """
+
+    queries: tuple[str, ...]
+    documents: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Once:
+    """What `program` returns, for all who name the same `key`: it is run once in a process. A failure is not kept."""
+
+    key: str
+    program: Program[Any]
+
+
 # Bounds on an answer's tokens. The JSON schemas bound the characters; Chinese takes up to three tokens a character.
 MAX_TOKENS = {
     "filter": 400,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,6 +12,7 @@ from synuc import replies
 from synuc.config import Method
 from synuc.effects import CommitUpdate, Fork, Program, ReadRepository, RecordTrajectory, ReleaseLease, request
 from synuc.memory import Lease, RepositoryView, Trajectory
+from synuc.retrieval import retrieve
 from synuc.sample import Outcome, Sample, Stage
 from synuc.speaking import Speaking
 from synuc.types import CallFailed, Constraint, Dialogue, History, Label, NewConstraint, Seed, TaskHierarchy
@@ -26,32 +28,36 @@ class _Ended(Exception):
         self.reason = reason
 
 
-def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
-    """All samples of one seed dialogue: routing (line 5), then the ND, ER and IC pipelines side by side."""
+SampleProgram = Callable[[Seed, Method], Program[list[Sample]]]
+"""What makes the samples of one dialogue: `synthesise`, or a baseline that it is compared with."""
+
+Branches = Callable[[Seed, Method, replies.Eligibility | None, tuple[Label, ...]], tuple[Program[list[Sample]], ...]]
+"""What makes the samples of a dialogue's labels: programs that run side by side."""
+
+
+def synthesise(seed: Seed, method: Method, branches: Branches | None = None) -> Program[list[Sample]]:
+    """All samples of one seed dialogue: routing (line 5), then the ND, ER and IC pipelines side by side.
+
+    `branches` stands in for these pipelines where another method synthesises for the same targets.
+    """
     eligibility = None
     if method.task_filter:
         try:
             eligibility = yield request("filter", "generator", seed.id, 0.0, replies.Eligibility, seed.dialogue)
         except CallFailed as failure:
-            return [_blank(seed, None, seed.dialogue).failed("filter", failure)]
+            return [blank_sample(seed, None, seed.dialogue).failed("filter", failure)]
     labels = route(seed.id, eligibility is None or eligibility.eligible, method)
     if not labels:
-        blank = _blank(seed, None, seed.dialogue, eligibility)
+        blank = blank_sample(seed, None, seed.dialogue, eligibility)
         return [blank.rejected("filter", "not eligible for ER and IC, and ND is not asked for")]
-    branches: list[Program[list[Sample]]] = []
-    conflicting = tuple(label for label in labels if label is not Label.ND)
-    if conflicting:
-        branches.append(_conflicts(seed, method, eligibility, conflicting))
-    if Label.ND in labels:
-        branches.append(_normal(seed, method, eligibility))
-    results = yield Fork(tuple(branches))
+    results = yield Fork((branches or _pipelines)(seed, method, eligibility, labels))
     return [sample for samples in results for sample in samples]
 
 
 def crashed(seed: Seed) -> Sample:
     """The one sample of a dialogue on which engines died again and again."""
     failure = CallFailed("engine_crash", "the engine died each time it worked on this dialogue")
-    return _blank(seed, None, seed.dialogue).failed("", failure)
+    return blank_sample(seed, None, seed.dialogue).failed("", failure)
 
 
 def route(seed_id: str, eligible: bool, method: Method) -> tuple[Label, ...]:
@@ -82,11 +88,24 @@ def extract(key: str, dialogue: Dialogue) -> Program[History]:
     return History(dialogue=dialogue, tasks=tasks, constraints=tuple(constraints))
 
 
+def _pipelines(
+    seed: Seed, method: Method, eligibility: replies.Eligibility | None, labels: tuple[Label, ...]
+) -> tuple[Program[list[Sample]], ...]:
+    """ER and IC share a history, so they are one program; ND is another."""
+    programs: list[Program[list[Sample]]] = []
+    conflicting = tuple(label for label in labels if label is not Label.ND)
+    if conflicting:
+        programs.append(_conflicts(seed, method, eligibility, conflicting))
+    if Label.ND in labels:
+        programs.append(_normal(seed, method, eligibility))
+    return tuple(programs)
+
+
 def _conflicts(
     seed: Seed, method: Method, eligibility: replies.Eligibility | None, labels: tuple[Label, ...]
 ) -> Program[list[Sample]]:
     """ER and IC of one dialogue: one history D(t) for both, then side by side."""
-    blanks = [_blank(seed, label, seed.dialogue, eligibility) for label in labels]
+    blanks = [blank_sample(seed, label, seed.dialogue, eligibility) for label in labels]
     try:
         history = yield from extract(seed.id, seed.dialogue)
     except CallFailed as failure:
@@ -98,7 +117,7 @@ def _conflicts(
 def _normal(seed: Seed, method: Method, eligibility: replies.Eligibility | None) -> Program[list[Sample]]:
     """ND: history D(t-1), and the user's own last message as the follow-up. No anchor stage."""
     dialogue = seed.dialogue.before_last()
-    sample = _blank(seed, Label.ND, dialogue, eligibility)
+    sample = blank_sample(seed, Label.ND, dialogue, eligibility)
     sample = sample.model_copy(update={"follow_up": seed.dialogue.turns[-1].user})
     try:
         history = yield from extract(sample.id, dialogue)
@@ -142,8 +161,11 @@ def _candidates(sample: Sample, history: History) -> tuple[tuple[Constraint, ...
 
 
 def _match(sample: Sample, history: History, method: Method) -> Program[Sample]:
-    """MatchSchema by the LLM: anchor constraint and SPEAKING schema."""
+    """MatchSchema, by the LLM or by similarity: anchor constraint and SPEAKING schema."""
     candidates, ids = _candidates(sample, history)
+    if method.retrieval != "llm":
+        anchor, speaking = yield from retrieve(sample.id, candidates)
+        return sample.model_copy(update={"anchor": anchor, "speaking": speaking})
     reply: Any = yield request(
         "match",
         "generator",
@@ -291,9 +313,10 @@ def curate(lease: Lease, method: Method) -> Program[bool]:
     return True
 
 
-def _blank(
+def blank_sample(
     seed: Seed, label: Label | None, dialogue: Dialogue, eligibility: replies.Eligibility | None = None
 ) -> Sample:
+    """The sample that a label's pipeline begins with. Until it ends it counts as failed."""
     return Sample(
         id=f"{seed.id}-{label.value if label else 'unrouted'}",
         seed_id=seed.id,

@@ -1,0 +1,71 @@
+"""DESIGNER (2025): design logics, abstracted from good questions, are matched with new material and applied to it.
+
+There, logics are taken from a large bank of questions and matched with documents by embeddings and a model. Adapted:
+the bank are labelled dialogues (`references.yaml`), a logic is how such a sample was designed, and the material is
+the seed dialogue. Logics are abstracted once; with few of them, the model alone chooses. Two calls (match, apply), and
+the annotation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.baselines import replies
+from pipelines.baselines.common import MESSAGE_TOKENS, ask, targets, written
+from pipelines.baselines.references import Reference, references
+from synuc.config import Method
+from synuc.effects import Fork, Once, Program
+from synuc.replies import Message, ids
+from synuc.sample import Sample
+from synuc.types import Label, Seed
+
+
+def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
+    """The samples of one seed dialogue by design logics, as many as the method would make."""
+    return targets(seed, method, _write)
+
+
+def _write(sample: Sample, method: Method) -> Program[Sample]:
+    assert sample.label is not None
+    logics: list[replies.Logic] = yield Once(f"designer/{sample.label.value}", _logics(sample.label))
+    names = ids("l", logics)
+    choice: Any = yield ask(
+        "designer_match",
+        sample.id,
+        replies.choice_reply(names),
+        sample.dialogue,
+        max_tokens=400,
+        temperature=method.generator_temperature,
+        label=sample.label,
+        logics=tuple(zip(names, logics, strict=True)),
+    )
+    reply = yield ask(
+        "designer_apply",
+        sample.id,
+        Message,
+        sample.dialogue,
+        max_tokens=MESSAGE_TOKENS,
+        temperature=method.generator_temperature,
+        label=sample.label,
+        logic=logics[names.index(choice.logic)],
+    )
+    return written(sample, reply)
+
+
+def _logics(label: Label) -> Program[list[replies.Logic]]:
+    logics: list[replies.Logic] = yield Fork(tuple(_logic(reference) for reference in references(label)))
+    return logics
+
+
+def _logic(reference: Reference) -> Program[replies.Logic]:
+    reply: replies.Logic = yield ask(
+        "designer_logic",
+        f"designer/{reference.id}",
+        replies.Logic,
+        reference.dialogue,
+        max_tokens=1800,
+        label=reference.label,
+        message=reference.follow_up,
+        why=reference.why,
+    )
+    return reply

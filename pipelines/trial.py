@@ -1,0 +1,84 @@
+"""`synuc synthesize --estimate`: synthesises a few dialogues in a folder that is thrown away, and extrapolates."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import get_args
+
+from rich.console import Console
+
+from cluster.connect import connected
+from cluster.placement import place
+from pipelines.estimate import COUNTED, EngineUse, estimate, print_estimate
+from pipelines.readers import Refused
+from pipelines.run_folder import RunFolder
+from pipelines.seeds import Taken, read_seeds
+from pipelines.synthesize import synthesize
+from synuc.config import Budget, RunConfig, VllmEngine
+from synuc.folder import RunError
+from synuc.types import Role, Seed
+
+
+def try_out(config: RunConfig, run: Path, seeds: int, console: Console) -> None:
+    """Print what the run in `run` would use, cost and take, by `seeds` of its dialogues; the folder isn't touched.
+
+    Raises:
+        RunError: fewer than two dialogues pass the filters.
+        SeedError, EngineUnavailable, RunStopped: as a run does.
+    """
+    console.print("Counting the dialogues that pass the filters ...")
+    sample, total = draw(read_seeds(config.seeds), seeds, config.method.seed)
+    if len(sample) < 2:
+        raise RunError(f"{total} of the dialogues pass the filters: an estimate needs two at least, a run doesn't")
+    console.print(f"{total:,} pass; {len(sample)} of them are synthesised now, as a trial.")
+    # Beside the run: on a cluster other machines read it, too.
+    beside = next(parent for parent in run.resolve().parents if parent.is_dir())
+    with (
+        TemporaryDirectory(prefix=f".{run.name}-estimate-", dir=beside) as place_for_it,
+        connected(config.cluster.address),
+    ):
+        folder = RunFolder(Path(place_for_it))
+        folder.write_part("seeds", [{"id": seed.id, "seed": seed.model_dump_json()} for seed in sample])
+        folder.write_ingest({"taken": len(sample)})
+        synthesize(config.model_copy(update={"budget": Budget()}), folder.path, console)
+        calls = folder.read("calls", ["seed_id", "role", "started", "seconds", *COUNTED]).to_pylist()
+        used = engine_uses(config, _workers(config))
+    print_estimate(estimate(calls, [seed.id for seed in sample], total, used), console)
+
+
+def draw(items: Iterable[Taken | Refused], n: int, seed: int) -> tuple[list[Seed], int]:
+    """At most `n` of the dialogues taken, each with the same chance, and how many were taken; memory for `n` only."""
+    rng = random.Random(seed)
+    sample: list[Seed] = []
+    total = 0
+    for item in items:
+        if isinstance(item, Refused):
+            continue
+        total += 1
+        if len(sample) < n:
+            sample.append(item.seed)
+        elif (at := rng.randrange(total)) < n:
+            sample[at] = item.seed
+    return sample, total
+
+
+def _workers(config: RunConfig) -> int:
+    import ray
+
+    return place(config.engines(), config.cluster, ray.cluster_resources()).workers  # type: ignore[no-untyped-call]
+
+
+def engine_uses(config: RunConfig, workers: int) -> list[EngineUse]:
+    """The engines of a run. Each worker has an in-process engine of its own; an endpoint is shared by all."""
+    return [
+        EngineUse(
+            model=engine.model,
+            roles=frozenset(role for role in get_args(Role) if config.engine_of(role) == engine),
+            slots=engine.max_in_flight * (workers if isinstance(engine, VllmEngine) else 1),
+            starts=isinstance(engine, VllmEngine),
+        )
+        for engine in config.engines()
+    ]
