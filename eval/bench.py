@@ -23,27 +23,21 @@ historical ones. Other fields of a record are not read. Records with other names
 from __future__ import annotations
 
 import glob
-import gzip
-import json
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ValidationError, model_validator
 
-from eval.bench_mapping import Fields, Unfit, found, item_values
+from eval.bench_mapping import Fields, found, item_values
+from eval.records import SUFFIXES, RecordsError, Unfit, first_problem, records
 from synuc.folder import json_line, write_whole
-from synuc.problem import Problem
 from synuc.speaking import Speaking
 from synuc.types import ConstraintType, Dialogue, Frozen, Label, Relation
 
 __all__ = [
     "Bench",
-    "BenchError",
     "BenchItem",
     "Fields",
     "GoldConstraint",
@@ -53,12 +47,7 @@ __all__ = [
     "write_bench",
 ]
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 SHOWN = 3  # reasons that an error lists
-
-
-class BenchError(Problem):
-    """A benchmark that can't be used; the message says why and what to do."""
 
 
 class GoldConstraint(Frozen):
@@ -143,7 +132,7 @@ def read_bench(paths: Sequence[Path], fields: Fields = Fields()) -> Bench:
     """The benchmark in files, folders and globs: .jsonl, .jsonl.gz, .json (an array) and .parquet.
 
     Raises:
-        BenchError: a path stands for no readable file, no record gives an item, or a field that `fields` names is in
+        RecordsError: a path stands for no readable file, no record gives an item, or a field that `fields` names is in
             none of the records.
     """
     items: dict[str, BenchItem] = {}
@@ -152,7 +141,7 @@ def read_bench(paths: Sequence[Path], fields: Fields = Fields()) -> Bench:
     seen: set[str] = set()
     for file in [file for path in paths for file in _files(path)]:
         stem = file.name.removesuffix(".gz").rpartition(".")[0]
-        for line, record in _records(file):
+        for line, record in records(file):
             seen |= {name for name, path in fields.paths().items() if found(record, path) is not None}
             try:
                 if isinstance(record, Unfit):
@@ -190,61 +179,29 @@ def _documented(item: BenchItem) -> dict[str, Any]:
 def _check(items: Mapping[str, BenchItem], refused: Sequence[Refused], fields: Fields, seen: set[str]) -> None:
     if not items:
         reasons = "".join(f"\n  {one}" for one in refused[:SHOWN]) or "\n  there is no record at all"
-        raise BenchError(
+        raise RecordsError(
             f"no usable item of a benchmark; refused records: {len(refused)}, for example:{reasons}\n"
             "mend the records, or say with --set fields.NAME=PATH where yours hold what (eval/bench.py has the shape)"
         )
     named = {name: path for name, path in fields.paths().items() if path != Fields.model_fields[name].default}
     if unseen := ", ".join(f"fields.{name} ({path})" for name, path in named.items() if name not in seen):
-        raise BenchError(f"{unseen}: none of the records has it; name another field, or leave it out")
+        raise RecordsError(f"{unseen}: none of the records has it; name another field, or leave it out")
 
 
 def _item(record: object, fields: Fields, stem: str) -> BenchItem:
     try:
         return BenchItem.model_validate(item_values(record, fields, stem))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise Unfit(f"{where}: {first['msg']}".removeprefix(": ").replace("Value error, ", "")) from None
+        raise Unfit(first_problem(error)) from None
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         if not path.name.lower().endswith(SUFFIXES):
-            raise BenchError(f"{path}: can't tell what this file holds; readable are {', '.join(SUFFIXES)}")
+            raise RecordsError(f"{path}: can't tell what this file holds; readable are {', '.join(SUFFIXES)}")
         return [path]
     there = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
     files = sorted(file for file in there if file.is_file() and file.name.lower().endswith(SUFFIXES))
     if not files:
-        raise BenchError(f"{path}: no file ending in {', '.join(SUFFIXES)} there; check the path")
+        raise RecordsError(f"{path}: no file ending in {', '.join(SUFFIXES)} there; check the path")
     return files
-
-
-def _records(file: Path) -> Iterator[tuple[int, Any]]:
-    """The records of a file with their numbers. In place of a line that is no JSON comes what makes it unfit.
-
-    Raises:
-        BenchError: the file can't be read as a whole.
-    """
-    name = file.name.lower()
-    try:
-        if name.endswith(".parquet"):
-            yield from enumerate(pq.read_table(file).to_pylist(), 1)
-        elif name.endswith(".json"):
-            records = json.loads(file.read_bytes())
-            if not isinstance(records, list):
-                raise BenchError(f"{file}: a .json is an array of items; name it .jsonl if it holds one item per line")
-            yield from enumerate(records, 1)
-        else:
-            with gzip.open(file) if name.endswith(".gz") else file.open("rb") as lines:
-                yield from ((number, _parsed(line)) for number, line in enumerate(lines, 1) if line.strip())
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError, pa.ArrowException) as error:
-        why = " ".join(str(error).split())
-        raise BenchError(f"{file} can't be read ({why}); mend it or leave it out") from None
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return Unfit(f"the line is no valid JSON ({error})")

@@ -7,24 +7,16 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, Self
 
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from pydantic import ConfigDict, Field, model_validator
 
+from eval.records import Unfit
+from synuc.language import language_of
 from synuc.layers import Section
 from synuc.types import Label, clean
 
-LANGUAGES = {"english": "en", "chinese": "zh", "yue": "zh", "wuu": "zh"}
-"""Names that data sets give, and Chinese as the detector tells it apart, as ISO 639-1 codes."""
-
-CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 NEAR = 0.5  # the least similarity of a name that is worth suggesting
-
-
-class Unfit(ValueError):
-    """A record that gives no item; the message says why, in words for the person who made the file."""
 
 
 class Fields(Section):
@@ -102,7 +94,7 @@ def item_values(record: object, fields: Fields, subset: str) -> dict[str, Any]:
     return {
         "id": _text(record, fields.id).strip() or _content_id([system, *said, follow_up]),
         "subset": _text(record, fields.subset).strip() or subset,
-        "language": _language(_text(record, fields.language), [*(turn["user"] for turn in turns), follow_up]),
+        "language": language_of(_text(record, fields.language), [*(turn["user"] for turn in turns), follow_up]),
         "history": {"turns": turns, "system": system},
         "follow_up": follow_up,
         "label": label,
@@ -243,23 +235,6 @@ def _content_id(texts: Sequence[str]) -> str:
     # `clean` has removed NULs, so that no text holds the separator.
     normal = "\x00".join(" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
     return hashlib.sha256(normal.encode()).hexdigest()[:16]
-
-
-def _language(given: str, texts: Sequence[str]) -> str:
-    """ISO 639-1 code from the record's own field, else from the user's words; `und` if they have no letters."""
-    word = re.split(r"[-_]", given.strip().casefold())[0]
-    if word in LANGUAGES or re.fullmatch("[a-z]{2}", word):
-        return LANGUAGES.get(word, word)
-    prose = "\n".join(CODE_BLOCK.sub("", text) for text in texts)
-    if not any(char.isalpha() for char in prose):
-        return "und"
-    label = str(_identifier().classify(prose)[0])
-    return LANGUAGES.get(label, label)
-
-
-@cache
-def _identifier() -> LanguageIdentifier:
-    return LanguageIdentifier.from_model_file(MODEL_FILE)
 
 
 def _kind(value: object) -> str:

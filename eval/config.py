@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from actors.vllm_adapters import read_adapter
 from eval.bench import Fields
 from synuc.config import Cluster, EngineConfig, OpenAIEngine, VllmEngine
 from synuc.formatting import Retention
@@ -106,17 +106,8 @@ def _identity(engine: VllmEngine | OpenAIEngine) -> dict[str, Any]:
         return endpoint | ({"extra_body": engine.extra_body} if engine.extra_body else {})
     identity: dict[str, Any] = {"kind": engine.kind, "model": engine.model, "adapter": engine.adapter}
     if engine.adapter:
-        identity["adapter_weights"] = adapter_weights(Path(engine.adapter))
+        identity["adapter_weights"] = read_adapter(Path(engine.adapter), "engine.adapter").version
     return identity
-
-
-def adapter_weights(adapter: Path) -> str:
-    """Sixteen hex digits over an adapter's weights: training again into the same folder makes another model."""
-    try:
-        with (adapter / "adapter_model.safetensors").open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    except OSError as error:
-        raise ConfigError(f"--adapter {adapter}: no LoRA adapter there ({error.strerror})") from None
 
 
 def load_settings(files: Sequence[Path], overrides: Sequence[str]) -> Settings:

@@ -1,7 +1,7 @@
 """Runs an evaluation on Ray: items stream through workers, every answer is kept as it comes, and it can be continued.
 
 The same command goes on where it stopped: items with a result are skipped, those that failed are tried again, and what
-was already asked about an item that wasn't finished is not asked again.
+was already asked about an item that wasn't finished is not asked again, unless the item failed on just these answers.
 """
 
 from __future__ import annotations
@@ -48,9 +48,16 @@ class EvaluationStopped(Problem):
 
 
 def evaluate(
-    evaluation: Evaluation, items: Sequence[Item], run: EvalRun, path: Path, console: Console
+    evaluation: Evaluation,
+    items: Sequence[Item],
+    run: EvalRun,
+    path: Path,
+    console: Console,
+    refused: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Ask about `items`, or go on with it, in the folder `path`; the figures, which metrics.json then holds.
+
+    `refused`: the records of the items' files that give no item, for the folder to keep.
 
     Raises:
         RunError: the folder is in use, or was begun with other settings.
@@ -71,7 +78,7 @@ def evaluate(
             asyncio.run(_check(run.distinct()))
         with _written(folder):
             folder.begin(run, snapshot)
-            folder.write_items(items)
+            folder.write_items(items, refused)
         if left:
             _ask(evaluation, left, run, folder, len(items), console)
         else:
@@ -180,6 +187,7 @@ class _Run:
         self.known: dict[str, dict[str, Any]] = defaultdict(dict)
         for answer in folder.answers():
             self.known[answer["item"]][answer["request"]] = answer["reply"]
+        self.draws = {result.id: result.draw for result in folder.results()}
         self.crashes: Counter[str] = Counter()
         self.lives = [0] * len(self.workers)
         self.barren = 0
@@ -213,7 +221,8 @@ class _Run:
                     else:
                         return
             reason = f"{CRASHES_PER_ITEM} engines died while it was asked about"
-            self._row("results", Result(id=item["id"], kind=CRASHED, reason=reason).model_dump())
+            draw = self.draws.get(item["id"], 0)
+            self._row("results", Result(id=item["id"], kind=CRASHED, reason=reason, draw=draw).model_dump())
 
     async def _up(self, at: int) -> None:
         """Wait for the worker: what it is asked while Ray replaces it fails at once, which no item is to blame for."""
@@ -227,9 +236,8 @@ class _Run:
                 await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
 
     async def _once(self, item: Item, at: int) -> None:
-        rows = (
-            self.workers[at].work.options(num_returns="streaming").remote(self.evaluation, item, self.known[item["id"]])
-        )
+        work = self.workers[at].work.options(num_returns="streaming")
+        rows = work.remote(self.evaluation, item, self.known[item["id"]], self.draws.get(item["id"], 0))
         async for reference in rows:
             table, row = await reference
             if table == "fatal":

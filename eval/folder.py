@@ -3,9 +3,10 @@
     config.yaml       the command's settings (no secrets)
     method.json       what may not change while it is continued, and its fingerprint
     items.jsonl       what is asked about
+    refused.jsonl     records of the benchmark's files that give no item: `file`, `line`, `reason`
     results.jsonl     what came out, one line per item; a later line of the same item counts
     answers.jsonl     every prompt and its answer, of the models and of the judges
-    calls.jsonl       the usage ledger: one line per attempt
+    calls.jsonl       the usage ledger: one line per attempt, with prompt and whole answer of those that were no use
     metrics.json      the figures
 
 Lines are appended as they come, and a line that was being written when the process died doesn't count.
@@ -48,11 +49,16 @@ class EvalFolder(Folder):
         name: str = self.method["protocol"]
         return name
 
-    def write_items(self, items: Sequence[Item]) -> None:
+    def write_items(self, items: Sequence[Item], refused: Sequence[Mapping[str, Any]] = ()) -> None:
         write_whole(self.path / "items.jsonl", "".join(map(json_line, items)))
+        write_whole(self.path / "refused.jsonl", "".join(map(json_line, refused)))
 
     def items(self) -> list[dict[str, Any]]:
         return list(self._rows("items"))
+
+    def refused(self) -> list[dict[str, Any]]:
+        """The records that give no item, as `eval.bench.Refused`."""
+        return list(self._rows("refused"))
 
     def results(self) -> list[Result]:
         """The last result of each item that has one."""
@@ -63,7 +69,7 @@ class EvalFolder(Folder):
         return self._rows("answers")
 
     def calls(self) -> Iterator[dict[str, Any]]:
-        """As `actors.engine.Call`, and the `item`."""
+        """As `actors.engine.Call`, and the `item`; with an `error` also the `messages` that were asked."""
         return self._rows("calls")
 
     def append(self, table: str, row: Mapping[str, Any]) -> None:

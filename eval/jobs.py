@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from eval.bench import read_bench
+from eval.bench import Refused, read_bench
 from eval.config import EvalRun, Settings, engine_of
 from eval.conflictprobe import generate, probe, summary
 from eval.conflictprobe.data import read_scenarios, read_systems
@@ -25,12 +25,16 @@ from eval.response import Response
 from eval.uc import Classification, Mode, Prompt
 from eval.verifier import VerifierQuality
 from synuc.config import OpenAIEngine, VllmEngine
+from synuc.figures import percent
 from synuc.problem import Problem
 
 if TYPE_CHECKING:
     from eval.states import Load
 
 Engines = dict[str, VllmEngine | OpenAIEngine]
+
+SHOWN = 5
+"""Refused records that a command names; the run's folder has all."""
 
 
 @dataclass(frozen=True)
@@ -49,25 +53,35 @@ class Job:
         return engine_of(name, self.settings.judge)
 
     def run(
-        self, evaluation: Evaluation, items: Sequence[Item], engines: Engines, judged: Sequence[EvalFolder] = ()
+        self,
+        evaluation: Evaluation,
+        items: Sequence[Item],
+        engines: Engines,
+        judged: Sequence[EvalFolder] = (),
+        refused: Sequence[Refused] = (),
     ) -> dict[str, Any]:
-        """`judged`: the runs whose answers the items hold. Raises as `eval.driver.evaluate` does, and for no items."""
+        """`judged`: the runs whose answers the items hold; `refused`: what of their files gives none.
+
+        Raises as `eval.driver.evaluate` does, and for no items.
+        """
         if not items:
             raise Problem("there is nothing to ask about")
         names = tuple(folder.path.name for folder in judged)
         run = EvalRun(command=tuple(self.command), settings=self.settings, engines=engines, judged=names)
-        figures = evaluate(evaluation, items, run, self.folder, self.console)
+        rows = [vars(record) for record in refused]
+        figures = evaluate(evaluation, items, run, self.folder, self.console, rows)
         self.say(f"{self.folder / 'metrics.json'} holds the figures; a report: synuc eval report {self.folder}")
         return figures
 
-    def bench(self, paths: Sequence[str]) -> list[Item]:
-        """The items of benchmark files. Raises BenchError; says how many rows were refused."""
+    def bench(self, paths: Sequence[str]) -> tuple[list[Item], Sequence[Refused]]:
+        """The items of benchmark files, and what was refused, of which it says something. Raises RecordsError."""
         bench = read_bench([Path(path) for path in paths], self.settings.fields)
-        for refused in bench.refused[:5]:
+        for refused in bench.refused[:SHOWN]:
             self.say(f"refused: {refused}")
-        if len(bench.refused) > 5:
-            self.say(f"... and {len(bench.refused) - 5} more rows of {len(bench.refused) + len(bench.items)}")
-        return [item.model_dump(mode="json") for item in bench.items]
+        if bench.refused:
+            whole = len(bench.refused) + len(bench.items)
+            self.say(f"{len(bench.refused)} of {whole} records were refused; {self.folder}/refused.jsonl lists them")
+        return [item.model_dump(mode="json") for item in bench.items], bench.refused
 
     def unused(self, *names: str) -> None:
         """Say which of these settings were given, because the protocol has its own."""
@@ -76,10 +90,6 @@ class Job:
 
     def say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.2f}"
 
 
 def _counted(kinds: Mapping[str, int]) -> str:
@@ -100,9 +110,10 @@ def uc(
     if prompt == "auto":
         prompt = "trained" if isinstance(engine, VllmEngine) and engine.adapter else "zero_shot"
     evaluation = Classification(settings.retention, prompt, mode, settings.temperature, settings.max_tokens)
-    figures = job.run(evaluation, job.bench(bench), {"model": engine})
+    items, refused = job.bench(bench)
+    figures = job.run(evaluation, items, {"model": engine}, refused=refused)
     for name, row in {**figures["subsets"], "overall": figures["overall"]}.items():
-        shares = "  ".join(f"{key} {_percent(row[key])}" for key in ("precision", "recall", "f1", "recall_ic"))
+        shares = "  ".join(f"{key} {percent(row[key], 2)}" for key in ("precision", "recall", "f1", "recall_ic"))
         absent = f"  (no item is {', '.join(row['absent'])}: 0 in the means)" if row["absent"] else ""
         job.say(f"{name:<14} n {row['n']:.0f}  {shares}{absent}")
     if without := _counted(figures["kinds"]):
@@ -113,9 +124,10 @@ def response(job: Job, model: str, judge: str, bench: Sequence[str]) -> None:
     """The response protocol, on the implicit conflicts of a benchmark."""
     evaluation = Response(job.settings.temperature, job.settings.max_tokens)
     engines = {"model": job.model(model), "judge": job.judge(judge)}
-    figures = job.run(evaluation, conflicts(job.bench(bench)), engines)
+    items, refused = job.bench(bench)
+    figures = job.run(evaluation, conflicts(items), engines, refused=refused)
     overall = figures["overall"]
-    job.say(f"conflicts recognised: {_percent(overall['accuracy'])} of {overall['n']}{_failed(figures)}")
+    job.say(f"conflicts recognised: {percent(overall['accuracy'], 2)} of {overall['n']}{_failed(figures)}")
 
 
 def rationale(job: Job, of: Path, judge: str) -> None:
@@ -150,13 +162,22 @@ def states(job: Job, runs: Sequence[Path], load: Load) -> None:
         job.say(f"{path}: {made['n']} states, excluded {made['excluded']}, silhouette {silhouette}")
 
 
+def states_of(job: Job, model: str, adapter: Path | None, bench: Sequence[str], load: Load) -> None:
+    """The decision states of a model on a benchmark: first its `uc` run, in the job's folder, then those of that."""
+    if not isinstance(job.model(model, adapter), VllmEngine):
+        raise Problem(f"--model {model}: an endpoint shows no hidden states; name a folder or a name of the hub")
+    uc(job, model, adapter, bench, "auto", "reasoned")
+    states(job, [job.folder], load)
+
+
 def verifier(job: Job, name: str, bench: Sequence[str]) -> None:
     """A model's quality as the method's verifier."""
     engine = job.model(name)
     job.unused("temperature", "max_tokens")
-    figures = job.run(VerifierQuality(), job.bench(bench), {"generator": engine, "verifier": engine})
+    items, refused = job.bench(bench)
+    figures = job.run(VerifierQuality(), items, {"generator": engine, "verifier": engine}, refused=refused)
     for gold, cells in figures["acceptance"].items():
-        rates = ", ".join(f"as {offered} {_percent(cell['rate'])} of {cell['n']}" for offered, cell in cells.items())
+        rates = ", ".join(f"as {offered} {percent(cell['rate'], 2)} of {cell['n']}" for offered, cell in cells.items())
         job.say(f"{gold} accepted {rates}")
 
 
@@ -164,6 +185,8 @@ def coninstruct(job: Job, model: str, judge: str | None, data: Path, task: str, 
     """ConInstruct's three tasks."""
     if guided and task != "resolve":
         raise Problem(f"--guided is for --task resolve, not for {task}")
+    if judge and task == "detect":
+        raise Problem("--judge is for --task resolve and priority: detect needs none, leave it out")
     cases = read_cases(data)
     engines: Engines = {"model": job.model(model)}
     job.unused("temperature", "max_tokens")

@@ -113,7 +113,7 @@ def _coin(id: str) -> bool:
 def _judge(item: Item, swapped: bool) -> Program[dict[str, Any]]:
     """The judge's verdict with the first model as A or, swapped, as B."""
     shown = ("second", "first") if swapped else ("first", "second")
-    a, b = (visible(item[model]).strip() for model in shown)
+    a, b = (visible(item[model]) for model in shown)
     comparison: Comparison = yield from ask_judge(
         "judge_pairwise", f"{item['id']}/{shown[0]}", Comparison, rationale=described(item), a=a, b=b
     )

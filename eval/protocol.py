@@ -18,12 +18,17 @@ Item = Mapping[str, Any]
 
 
 class Result(Frozen):
-    """A row of results.jsonl: what an item's program returned, or the kind of its failure and the reason."""
+    """A row of results.jsonl: what an item's program returned, or the kind of its failure and the reason.
+
+    `draw`: how many times other answers have to be drawn when the item is tried again, because its program failed
+    although every call of it was answered.
+    """
 
     id: str
     kind: str = ""
     reason: str = ""
     value: dict[str, Any] | None = None
+    draw: int = 0
 
 
 class Evaluation(Protocol):

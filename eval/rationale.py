@@ -50,7 +50,7 @@ class RationaleCoverage:
         if item["answer"] is None:
             raise CallFailed("unanswered", "the classification run has no answer to this item")
         verdict = Coverage(historical="nothing to read", new="nothing to read", coverage="none")
-        if said := visible(item["answer"]).strip():
+        if said := visible(item["answer"]):
             verdict = yield from ask_judge(
                 "judge_rationale", item["id"], Coverage, rationale=described(item), answer=said
             )

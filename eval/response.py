@@ -52,7 +52,7 @@ class Response:
             max_tokens=self.max_tokens,
             temperature=self.temperature,
         )
-        said = visible(answer.text).strip()
+        said = visible(answer.text)
         verdict = Recognition(evidence="", reason="the answer holds nothing that the user can read", recognised=False)
         if said:
             verdict = yield from ask_judge(
@@ -81,7 +81,7 @@ class Response:
             "subsets": {name: _accuracy(part, unjudged) for name, part in grouped(rows, "subset").items()},
             "languages": {name: _accuracy(part, unjudged) for name, part in grouped(rows, "language").items()},
             "cut_off": sum(value["cut"] for value in values),
-            "empty": sum(not visible(value["answer"]).strip() for value in values),
+            "empty": sum(not visible(value["answer"]) for value in values),
             **failures(results),
         }
 

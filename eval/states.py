@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
+from actors.vllm_adapters import read_adapter
 from eval.bench import BenchItem
-from eval.config import adapter_weights
 from eval.folder import EvalFolder
-from eval.uc import messages
-from synuc.formatting import JUDGMENT, Retention
+from synuc.formatting import JUDGMENT, Retention, messages_for
 from synuc.problem import Problem
 from synuc.reading import EMPHASIS
 
@@ -137,12 +136,13 @@ def states(run: EvalFolder, load: Load, batch: int = 8) -> States:
         return kept
     vectors: Vectors = np.empty((0, 0), np.float32)
     if asked:
-        if engine["adapter"] and adapter_weights(Path(engine["adapter"])) != engine["adapter_weights"]:
+        adapter = engine["adapter"]
+        if adapter and read_adapter(Path(adapter), "engine.adapter").version != engine["adapter_weights"]:
             raise StatesError(
-                f"{engine['adapter']} holds another adapter than the one that gave the answers of {run.path}; "
+                f"{adapter} holds another adapter than the one that gave the answers of {run.path}; "
                 "evaluate it in another run folder"
             )
-        model, encoder = load(engine["model"], engine["adapter"])
+        model, encoder = load(engine["model"], adapter)
         sequences = [encoder.ids(encoder.prompt(a.messages)) + encoder.ids(a.begun) for a in asked]
         vectors = _vectors(model, sequences, batch)
     made = States(tuple(a.id for a in asked), tuple(a.label for a in asked), vectors, excluded)
@@ -217,7 +217,7 @@ def _asked(run: EvalFolder) -> tuple[list[_Asked], dict[str, int]]:
         elif (begun := before_label(answers[item.id])) is None:
             excluded["no_judgment"] += 1
         else:
-            prompt = messages(item, Retention(method["retention"]), method["prompt"])
+            prompt = messages_for(item.history, item.follow_up, Retention(method["retention"]), method["prompt"])
             asked.append(_Asked(item.id, item.label.value, prompt, begun))
     return asked, dict(excluded)
 

@@ -24,11 +24,6 @@ FIRST_WORDS = 8
 """Tokens of an answer that is a label alone."""
 
 
-def messages(item: BenchItem, retention: Retention, prompt: Prompt, mode: Mode = "reasoned") -> list[dict[str, str]]:
-    """What a model is asked about an item: one user message, which holds the follow-up last."""
-    return messages_for(item.history, item.follow_up, retention, prompt, mode)
-
-
 @dataclass(frozen=True)
 class Classification:
     """An item's result holds `predicted` (a label or None), `kind` (why there is none, else empty), `answer`,
@@ -53,7 +48,7 @@ class Classification:
             stage="classify",
             role="model",
             key=bench.id,
-            messages=tuple(messages(bench, self.retention, self.prompt, self.mode)),
+            messages=tuple(messages_for(bench.history, bench.follow_up, self.retention, self.prompt, self.mode)),
             reply=Spoken,
             max_tokens=FIRST_WORDS if label_only else self.max_tokens,
             temperature=self.temperature,

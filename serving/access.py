@@ -22,7 +22,10 @@ from synuc.types import Dialogue
 
 LOG = logging.getLogger(__name__)
 OPEN = ("/", "/healthz", "/readyz", "/docs", "/openapi.json")
-"""Paths that need no key; neither does what lies under /page/."""
+"""Paths that need no key."""
+
+OPEN_UNDER = ("/page/", "/docs/")
+"""Neither does what lies under these: the files of the page and of the documentation."""
 
 BODY_S = 60.0
 """Seconds until a body must have arrived, so that nobody holds a place by sending a byte now and then."""
@@ -93,7 +96,8 @@ def check_characters(dialogue: Dialogue, follow_up: str, limits: Limits) -> None
 
 
 class Access:
-    """ASGI middleware: a key for all paths that aren't open, and bounds on the body, counted and timed as it arrives.
+    """ASGI middleware: a key for all paths that aren't open, whose hash goes into the record as the `owner` of what is
+    remembered; and bounds on the body, counted and timed as it arrives.
 
     The key comes as `Authorization: Bearer KEY`, or as `x-api-key`, which LiteLLM sends.
     """
@@ -109,19 +113,24 @@ class Access:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]
-        needs_key = bool(self._digests) and path not in OPEN and not path.startswith("/page/")
-        if needs_key and not self._known(Headers(scope=scope)):
-            message = "no key, or an unknown one: send a key of this service as `Authorization: Bearer KEY`"
-            answer = JSONResponse(error_body(401, message, "invalid_api_key"), 401, {"WWW-Authenticate": "Bearer"})
-            await answer(scope, receive, send)
-            return
+        if self._digests and path not in OPEN and not path.startswith(OPEN_UNDER):
+            given = self._given(Headers(scope=scope))
+            if not self._known(given):
+                message = "no key, or an unknown one: send a key of this service as `Authorization: Bearer KEY`"
+                answer = JSONResponse(error_body(401, message, "invalid_api_key"), 401, {"WWW-Authenticate": "Bearer"})
+                await answer(scope, receive, send)
+                return
+            scope["record"].owner = given.hex()
         await self._app(scope, self._counted(scope, receive), send)
 
-    def _known(self, headers: Headers) -> bool:
+    def _given(self, headers: Headers) -> bytes:
+        """The digest of the key that came."""
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             key = headers.get("x-api-key", "")
-        given = _digest(key.strip().encode("latin-1"))
+        return _digest(key.strip().encode("latin-1"))
+
+    def _known(self, given: bytes) -> bool:
         # All are compared, so that the time doesn't tell which one it was.
         equal = [hmac.compare_digest(given, digest) for digest in self._digests]
         return any(equal)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from typing import Literal
 
 from serving.detection import Choice, Clarification, Found
+from synuc.language import DENSE, Language
 
 SIDE = 160
 """Characters of a constraint or a message that a question quotes."""
@@ -17,24 +17,6 @@ BUTTON = 48
 
 NEAR = 24
 """How many characters a cut may move back to fall between words."""
-
-Language = Literal["en", "zh"]
-
-_DENSE = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_HAN = re.compile(rf"[{_DENSE}]")
-_KANA = re.compile(r"[\u3040-\u30ff]")
-_WORD = re.compile(rf"[^\W\d_\u3040-\u30ff{_DENSE}]+")
-
-
-def language_of(*texts: str) -> Language:
-    """The language of the first text that has letters: Chinese if it has at least as many Chinese characters as words
-    of other scripts, else `en`.
-
-    Works on a few words, also where names and code stand between them. Chinese characters beside kana are Japanese.
-    """
-    text = next((text for text in texts if any(char.isalpha() for char in text)), "")
-    han, kana, words = (len(pattern.findall(text)) for pattern in (_HAN, _KANA, _WORD))
-    return "zh" if han and han >= words and kana * 5 <= han else "en"
 
 
 @dataclass(frozen=True)
@@ -138,7 +120,7 @@ def plain(text: str, limit: int) -> str:
         return text
     cut = limit - 1
     # Inside a word of a script with spaces: back to where it begins.
-    letter = rf"[^\W{_DENSE}]"
+    letter = rf"[^\W{DENSE}]"
     if re.match(letter, text[cut]) and (word := re.search(rf"(?<!{letter})(?<!^){letter}{{1,{NEAR}}}\Z", text[:cut])):
         cut = word.start()
     return text[:cut].rstrip(" ,.;:，。；：、") + "…"

@@ -23,7 +23,7 @@ from actors.vllm_adapters import read_adapter
 from actors.vllm_engine import InProcessVllm
 from serving.config import DetectorConfig, LedgerConfig, ServeConfig
 from serving.detect import detect
-from serving.detection import Detection, DetectorBusy, DetectorDown, DetectRequest, UnknownAdapter
+from serving.detection import Detection, DetectorBusy, DetectorDown, DetectRequest, TooLong, UnknownAdapter
 from serving.gateway import create_app
 from serving.ledger import Conversation, Ledger, LedgerDown
 from synuc.effects import Fork, Program
@@ -98,6 +98,7 @@ class Detector:
 
         Raises:
             UnknownAdapter: the request names one that isn't there.
+            TooLong: it has more tokens than the engine takes.
         """
         started = time.perf_counter()
         name = self._config.default if request.adapter is None else request.adapter
@@ -117,7 +118,7 @@ class Detector:
         return detection.model_copy(
             update={
                 "adapter": name,
-                "version": adapter.version,
+                "version": adapter.version or self._config.engine.model,
                 "seconds": time.perf_counter() - started,
                 "prompt_tokens": sum(call.prompt_tokens for call in calls),
                 "completion_tokens": sum(call.completion_tokens for call in calls),
@@ -181,13 +182,17 @@ class Ledgers:
     def __init__(self, config: LedgerConfig) -> None:
         self._ledger = Ledger(config, time.time)
 
-    async def update(self, id: str, detection: Detection, turns: int) -> Conversation:
+    async def update(self, owner: str, id: str, message: str, detection: Detection, turns: int) -> Conversation:
         """See `serving.ledger.Ledger`."""
-        return self._ledger.update(id, detection, turns)
+        return self._ledger.update(owner, id, message, detection, turns)
 
-    async def get(self, id: str) -> Conversation | None:
+    async def get(self, owner: str, id: str) -> Conversation | None:
         """See `serving.ledger.Ledger`."""
-        return self._ledger.get(id)
+        return self._ledger.get(owner, id)
+
+    async def verdict(self, owner: str, id: str, message: str) -> Detection | None:
+        """See `serving.ledger.Ledger`."""
+        return self._ledger.verdict(owner, id, message)
 
 
 class DetectorClient:
@@ -204,7 +209,7 @@ class DetectorClient:
         """A detection, `queued` and `seconds` as seen from here. One replica may die on the way.
 
         Raises:
-            DetectorBusy, DetectorDown, UnknownAdapter.
+            DetectorBusy, DetectorDown, TooLong, UnknownAdapter.
         """
         started = time.perf_counter()
         try:
@@ -243,7 +248,7 @@ class DetectorClient:
             raise
         except BackPressureError:
             raise DetectorBusy(float(max(1, math.ceil(self._seconds)))) from None
-        except UnknownAdapter as error:
+        except (TooLong, UnknownAdapter) as error:
             # Ray's words for an error of another process are its traceback.
             raise (error.cause if isinstance(error, RayTaskError) else error) from None
         except RayServeException as error:
@@ -260,14 +265,19 @@ class LedgersClient:
     def __init__(self, handle: Any) -> None:
         self._update = handle.update
         self._get = handle.get
+        self._verdict = handle.verdict
 
-    async def update(self, id: str, detection: Detection, turns: int) -> Conversation:
-        conversation: Conversation = await _from_ledger(self._update.remote(id, detection, turns))
+    async def update(self, owner: str, id: str, message: str, detection: Detection, turns: int) -> Conversation:
+        conversation: Conversation = await _from_ledger(self._update.remote(owner, id, message, detection, turns))
         return conversation
 
-    async def get(self, id: str) -> Conversation | None:
-        conversation: Conversation | None = await _from_ledger(self._get.remote(id))
+    async def get(self, owner: str, id: str) -> Conversation | None:
+        conversation: Conversation | None = await _from_ledger(self._get.remote(owner, id))
         return conversation
+
+    async def verdict(self, owner: str, id: str, message: str) -> Detection | None:
+        detection: Detection | None = await _from_ledger(self._verdict.remote(owner, id, message))
+        return detection
 
 
 class Gateway:

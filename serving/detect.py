@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-from serving.clarify import clarification, language_of
+from serving.clarify import clarification
 from serving.config import DetectorConfig
-from serving.detection import UNDETERMINED, Detection, DetectRequest, Found, Mode
+from serving.detection import UNDETERMINED, Detection, DetectRequest, Found, Mode, TooLong
 from serving.locate import Places
 from synuc.effects import Program
 from synuc.formatting import JUDGMENT, Answer, Asked, Item, Named, messages_for, parse_answer
+from synuc.language import spoken_to
 from synuc.neutralise import BREAK, neutralise
 from synuc.reading import EMPHASIS, label_probabilities, read_label, unreadable, visible
-from synuc.types import CallFailed, Dialogue, LLMRequest, Spoken
+from synuc.types import CallFailed, LLMRequest, Spoken
 
 EVIDENCE = 1_000
 """Characters of a constraint's evidence: a passage of the dialogue can be long where little of it are words."""
@@ -30,6 +30,9 @@ def detect(request: DetectRequest, config: DetectorConfig, mode: Mode) -> Progra
 
     An answer without a readable label is `undetermined`, with its reason (`synuc.reading.Unreadable`); so is a call
     that fails, with the kind of the failure. An implicit conflict comes with its clarifying question.
+
+    Raises:
+        TooLong: the dialogue has more tokens than the model takes.
     """
     blank = Detection(label=UNDETERMINED, mode=mode, model=config.engine.model)
     if not any(turn.user.strip() for turn in request.dialogue.turns):
@@ -37,12 +40,14 @@ def detect(request: DetectRequest, config: DetectorConfig, mode: Mode) -> Progra
     try:
         found = yield from (_fast(request, config) if mode == "fast" else _reasoned(request, config))
     except CallFailed as failed:
+        if failed.kind == "context_length":
+            raise TooLong(failed.reason) from None
         return blank.model_copy(update={"reason": failed.kind})
     detection = blank.model_copy(update=found)
     if detection.label != "IC":
         return detection
     earlier = (turn.user for turn in reversed(request.dialogue.turns))
-    language = language_of(request.follow_up, *earlier)
+    language = spoken_to(request.follow_up, *earlier)
     question = clarification(request.follow_up, detection.historical, detection.new, language)
     return detection.model_copy(update={"clarification": question})
 
@@ -63,7 +68,7 @@ def _reasoned(request: DetectRequest, config: DetectorConfig) -> Program[dict[st
     label = answer.label if isinstance(answer, Answer) else read_label(spoken.text)
     said = visible(spoken.text)
     if label is None:
-        return {"reason": unreadable(spoken.text, spoken.cut), "reasoning": said.strip()}
+        return {"reason": unreadable(spoken.text, spoken.cut), "reasoning": said}
     # The label's words are the last of every answer that has one.
     begun = neutralise(spoken.text[: spoken.text.rindex(label.words.split()[0])].rstrip(" "))
     try:
@@ -94,18 +99,13 @@ def _request(
     return LLMRequest(
         stage="detect",
         role="model",
-        key=_key(request.dialogue, request.follow_up),
+        key=request.message,
         messages=tuple(messages),
         reply=Spoken,
         max_tokens=max_tokens,
         begun=begun,
         logprobs=logprobs,
     )
-
-
-def _key(dialogue: Dialogue, follow_up: str) -> str:
-    text = f"{dialogue.model_dump_json()}\0{follow_up}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _parts(answer: Answer, places: Places) -> dict[str, Any]:

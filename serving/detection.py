@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
@@ -58,6 +59,12 @@ class DetectRequest(Frozen):
     mode: Mode | None = None
     adapter: str | None = None
 
+    @property
+    def message(self) -> str:
+        """Sixteen hex digits over the follow-up and all that was said before."""
+        text = f"{self.dialogue.model_dump_json()}\0{self.follow_up}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 class Detection(Frozen):
     """The verdict on a follow-up, and what it rests on.
@@ -65,7 +72,7 @@ class Detection(Frozen):
     `probabilities` of the labels, None where the model gave none. `historical` and `new` are the decisive pair of ER
     and IC; `constraints` all historical ones that the detector lists, `new_constraints` those of the follow-up.
     `reason` says why there is no label, else it is empty. `adapter` is empty for the model itself; `version` names its
-    weights. Seconds: `queued` before the model began, `seconds` in all.
+    weights: those of the adapter, or the model. Seconds: `queued` before the model began, `seconds` in all.
     """
 
     label: Verdict
@@ -100,9 +107,13 @@ class DetectorDown(Exception):
     """No detector answers, or not in time."""
 
 
+class TooLong(Exception):
+    """The dialogue has more tokens than the detector takes; the message has the numbers."""
+
+
 class UnknownAdapter(Exception):
     """The request names an adapter that isn't there; the message lists those that are."""
 
 
 Detect = Callable[[DetectRequest], Awaitable[Detection]]
-"""How the gateway asks a detector. Raises DetectorBusy, DetectorDown or UnknownAdapter."""
+"""How the gateway asks a detector. Raises DetectorBusy, DetectorDown, TooLong or UnknownAdapter."""

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
+from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Discriminator, Field, Tag, ValidationError
 from starlette.exceptions import HTTPException
@@ -94,12 +95,13 @@ def create_app(
         if upstream is not None:
             await upstream.close()
 
-    app = FastAPI(
+    # Its documentation page takes nothing from elsewhere.
+    app = FastAPIOffline(
         title="SynUC",
         description="Detects implicit conflicts: follow-ups that contradict what the same user required earlier.",
         lifespan=lifespan,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
+        static_url="/docs/files",
     )
     # Only for the documentation: `Access` looks at the key before the body is read.
     documented = [Security(HTTPBearer(auto_error=False))] if keys else []
@@ -150,10 +152,11 @@ def _detection(judge: Judge) -> APIRouter:
 
     @router.get("/v1/conversations/{id}", responses={404: {"model": Failed}})
     async def conversation(id: str, request: Request) -> Conversation:
-        """What the user still wants in a conversation, as far as the detector knows."""
-        request.scope["record"].conversation_id = id
+        """What the user still wants in a conversation, as far as the detector knows. Other keys don't see it."""
+        record: Record = request.scope["record"]
+        record.conversation_id = id
         try:
-            known = await judge.ledger.get(id)
+            known = await judge.ledger.get(record.owner, id)
         except LedgerDown:
             raise Refused(503, "the ledger of conversations doesn't answer; try again", "ledger_down", 5) from None
         if known is None:

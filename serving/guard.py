@@ -24,6 +24,7 @@ from serving.detection import (
     DetectorDown,
     DetectRequest,
     Mode,
+    TooLong,
     UnknownAdapter,
 )
 from serving.ledger import Conversation, LedgerDown
@@ -33,6 +34,7 @@ from synuc.neutralise import neutralise
 
 LOG = logging.getLogger(__name__)
 Policy = Literal["annotate", "clarify", "inject"]
+TOO_MANY_TOKENS = "too_many_tokens"
 QUOTED = 500
 """Characters of a requirement that a note quotes."""
 
@@ -40,12 +42,16 @@ QUOTED = 500
 class LedgerClient(Protocol):
     """The conversations whose constraints are remembered; in production they live in another process."""
 
-    async def update(self, id: str, detection: Detection, turns: int) -> Conversation:
+    async def update(self, owner: str, id: str, message: str, detection: Detection, turns: int) -> Conversation:
         """Take in what was detected on the user turn `turns` (from 1). Raises LedgerDown."""
         ...
 
-    async def get(self, id: str) -> Conversation | None:
+    async def get(self, owner: str, id: str) -> Conversation | None:
         """What is remembered of a conversation, None if nothing is. Raises LedgerDown."""
+        ...
+
+    async def verdict(self, owner: str, id: str, message: str) -> Detection | None:
+        """The verdict on a message that is the latest of the conversation, else None. Raises LedgerDown."""
         ...
 
 
@@ -66,8 +72,9 @@ class Judge:
         mode: Mode | None = None,
         adapter: str | None = None,
         conversation_id: str | None = None,
+        anew: bool = True,
     ) -> Detection:
-        """The verdict on the last message.
+        """The verdict on the last message. Not `anew`: one that the conversation's ledger holds of it will do.
 
         Raises:
             Refused: 400 no conversation whose last message is a user's, 404 no such adapter, 413 too long, 503 the
@@ -80,16 +87,32 @@ class Judge:
             raise Refused(400, str(bad), "bad_conversation") from None
         check_characters(dialogue, follow_up, self.config.limits)
         record.follow_ups.append(follow_up)
-        detection = await self._asked(DetectRequest(dialogue=dialogue, follow_up=follow_up, mode=mode, adapter=adapter))
+        request = DetectRequest(dialogue=dialogue, follow_up=follow_up, mode=mode, adapter=adapter)
+        record.conversation_id = conversation_id or ""
+        detection = None if anew else await self._remembered(request, record)
+        if detection is None:
+            detection = await self._asked(request)
+            await self._remember(request, detection, record)
         record.labels.append(detection.label)
-        if conversation_id:
-            record.conversation_id = conversation_id
-            try:
-                await self.ledger.update(conversation_id, detection, len(dialogue.turns) + 1)
-            except LedgerDown as down:
-                # Its process may be on its way back; the verdict doesn't depend on it.
-                LOG.error("the ledger didn't take a detection: %s", down)
         return detection
+
+    async def _remembered(self, request: DetectRequest, record: Record) -> Detection | None:
+        if not record.conversation_id:
+            return None
+        try:
+            return await self.ledger.verdict(record.owner, record.conversation_id, request.message)
+        except LedgerDown:
+            return None
+
+    async def _remember(self, request: DetectRequest, detection: Detection, record: Record) -> None:
+        if not record.conversation_id:
+            return
+        turns = len(request.dialogue.turns) + 1
+        try:
+            await self.ledger.update(record.owner, record.conversation_id, request.message, detection, turns)
+        except LedgerDown as down:
+            # Its process may be on its way back; the verdict doesn't depend on it.
+            LOG.error("the ledger didn't take a detection: %s", down)
 
     async def _asked(self, request: DetectRequest) -> Detection:
         started = time.perf_counter()
@@ -103,6 +126,9 @@ class Judge:
             raise Refused(503, f"there is no verdict: {down}; try again", "detector_down", 5) from None
         except UnknownAdapter as unknown:
             raise Refused(404, str(unknown), "unknown_adapter") from None
+        except TooLong as long:
+            message = f"too many tokens for the detector ({long}): leave out the oldest messages"
+            raise Refused(413, message, TOO_MANY_TOKENS) from None
         self.metrics.detected(detection, time.perf_counter() - started)
         return detection
 
@@ -110,17 +136,19 @@ class Judge:
         self, messages: list[dict[str, Any]], record: Record, conversation_id: str | None = None
     ) -> Detection:
         """As `judge`, for those who go on without a verdict: `undetermined` if the last message isn't the user's (the
-        follow-up was judged when it came), or if detection fails and `on_error` is `allow`.
+        follow-up was judged when it came), or if detection fails and `on_error` is `allow`. A message of a conversation
+        that was just judged, by whatever route, isn't judged again.
 
         Raises:
-            Refused: as `judge`; with `on_error: allow` only 413.
+            Refused: as `judge`; with `on_error: allow` only 413, and not for tokens: the chat model may take more.
         """
         if messages and messages[-1].get("role") != "user":
             return self._undetermined("the last message isn't the user's", record)
         try:
-            return await self.judge(messages, record, conversation_id=conversation_id)
+            return await self.judge(messages, record, conversation_id=conversation_id, anew=False)
         except Refused as refused:
-            if refused.status_code == 413 or self.config.on_error == "block":
+            limit = refused.status_code == 413 and refused.code != TOO_MANY_TOKENS
+            if limit or self.config.on_error == "block":
                 raise
             return self._undetermined(refused.detail, record)
 

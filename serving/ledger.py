@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from serving.config import LedgerConfig
 from serving.detection import Detection, Found, Verdict
@@ -48,8 +49,20 @@ class Conversation(Frozen):
     verdicts: dict[Verdict, int]
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A conversation, with the verdict on its latest message."""
+
+    conversation: Conversation
+    message: str
+    detection: Detection
+
+
 class Ledger:
-    """Conversations by id, in memory. `clock` gives Unix seconds.
+    """Conversations by owner and id, in memory. `clock` gives Unix seconds.
+
+    An owner is a hash of the key that asks, empty where anybody may. Owners don't see each other's conversations; the
+    same id is another conversation for each of them.
 
     A detection lists the constraints that its history leaves valid. These replace the active ones, and then
     - ND adds the follow-up's own constraints;
@@ -69,13 +82,13 @@ class Ledger:
         self._config = config
         self._clock = clock
         # The longest without a message first.
-        self._conversations: OrderedDict[str, Conversation] = OrderedDict()
+        self._conversations: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._conversations)
 
-    def update(self, id: str, detection: Detection, turns: int) -> Conversation:
-        """Note a detection. `turns` counts the user's turns, the follow-up included.
+    def update(self, owner: str, id: str, message: str, detection: Detection, turns: int) -> Conversation:
+        """Note the detection of a `message` (`DetectRequest.message`). `turns` counts the user's, this one included.
 
         Raises:
             BadId: the id is empty or too long.
@@ -84,7 +97,8 @@ class Ledger:
             raise BadId(f"conversation_id: {len(id)} characters; give 1 to {ID_CHARS}, or leave it out")
         now = self._clock()
         self._expire(now)
-        before = self._conversations.get(id) or Conversation(id=id, turns=0, updated=now, verdicts={})
+        kept = self._conversations.get((owner, id))
+        before = kept.conversation if kept else Conversation(id=id, turns=0, updated=now, verdicts={})
         active, conflicts = before.constraints, before.open_conflicts
         if detection.constraints or detection.new_constraints:
             active, conflicts = _active(detection), _conflicts(conflicts, detection, turns)
@@ -96,21 +110,28 @@ class Ledger:
             updated=now,
             verdicts={**before.verdicts, detection.label: before.verdicts.get(detection.label, 0) + 1},
         )
-        self._conversations[id] = after
-        self._conversations.move_to_end(id)
+        self._conversations[owner, id] = _Kept(after, message, detection)
+        self._conversations.move_to_end((owner, id))
         while len(self._conversations) > self._config.conversations:
             self._conversations.popitem(last=False)
         return after
 
-    def get(self, id: str) -> Conversation | None:
+    def get(self, owner: str, id: str) -> Conversation | None:
         """The conversation, or None if it isn't remembered. Looking doesn't count as a message."""
         self._expire(self._clock())
-        return self._conversations.get(id)
+        kept = self._conversations.get((owner, id))
+        return kept.conversation if kept else None
+
+    def verdict(self, owner: str, id: str, message: str) -> Detection | None:
+        """The verdict on a message that is the latest of the conversation, else None."""
+        self._expire(self._clock())
+        kept = self._conversations.get((owner, id))
+        return kept.detection if kept and kept.message == message else None
 
     def _expire(self, now: float) -> None:
         while self._conversations:
             oldest = next(iter(self._conversations.values()))
-            if now - oldest.updated < self._config.expire_s:
+            if now - oldest.conversation.updated < self._config.expire_s:
                 return
             self._conversations.popitem(last=False)
 

@@ -56,8 +56,12 @@ class Metrics:
 
 @dataclass
 class Record:
-    """What a route tells about its request: it goes into the log line. Routes find it in `scope["record"]`."""
+    """What a route tells about its request: it goes into the log line. Routes find it in `scope["record"]`.
 
+    `owner`, a hash of the key that asks (empty where anybody may), is for the routes and stays out of the log.
+    """
+
+    owner: str = ""
     labels: list[str] = field(default_factory=list)
     policy: str = ""
     conversation_id: str = ""
@@ -118,4 +122,4 @@ def _route(scope: Scope) -> str:
     """The route's template, so that neither ids nor made-up paths become labels."""
     if "route" in scope:
         return str(scope["route"].path)
-    return "/page" if scope["path"].startswith("/page/") else "unknown"
+    return next((under for under in ("/page", "/docs") if scope["path"].startswith(f"{under}/")), "unknown")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from synuc import cli_eval
+from synuc import cli_bench, cli_eval, cli_experiment, cli_review
 from synuc.problem import Problem
 
 # The jobs live beside this package in the checkout and are imported by plain name.
@@ -28,12 +28,20 @@ app.add_typer(train_app, name="train")
 adapter_app = typer.Typer(no_args_is_help=True, help="Merge, describe or publish the adapter of a finished run.")
 app.add_typer(adapter_app, name="adapter")
 app.add_typer(cli_eval.app, name="eval")
+app.add_typer(cli_bench.app, name="bench")
+app.add_typer(cli_review.app, name="review")
+app.add_typer(cli_experiment.app, name="experiment")
 
 INTERRUPTED = 130
+BUDGET_REACHED = 3
 
 Configs = Annotated[list[Path], typer.Option("--config", help="YAML file; give it again to lay one over another.")]
 Overrides = Annotated[list[str], typer.Option("--set", help="One value over the files, e.g. engine.model=my/model.")]
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
+Judged = Annotated[
+    list[Path],
+    typer.Option("--difficulty", help="Run of synuc eval uc on RUN/export/uc-bench.jsonl; give two or more."),
+]
 
 
 @seeds_app.command("stats")
@@ -62,19 +70,42 @@ def synthesize(
     configs: Configs = [],
     overrides: Overrides = [],
     seeds: Annotated[list[str], typer.Option("--seeds", help="Seed files, instead of the config's.")] = [],
+    budget_usd: Annotated[
+        float | None, typer.Option("--budget-usd", help="Stop when the run has cost so much, by the engines' prices.")
+    ] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option("--budget-tokens", help="Stop when the run has used so many tokens.")
+    ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Only say what it would use, cost and take, by a sample that is made.")
+    ] = False,
+    estimate_seeds: Annotated[int, typer.Option("--estimate-seeds", min=2, help="Dialogues of that sample.")] = 20,
 ) -> None:
-    """Synthesise labelled follow-ups for seed dialogues."""
+    """Synthesise labelled follow-ups for seed dialogues. Exit code 3: the budget is reached, and dialogues are left."""
     from rich.console import Console
 
+    from pipelines.budget import BudgetReached
     from pipelines.synthesize import synthesize as job
     from synuc.config import load
 
-    config = load(configs, [*overrides, *([f"seeds.paths=[{', '.join(map(repr, seeds))}]"] if seeds else [])])
+    seed_paths = [f"seeds.paths=[{', '.join(map(repr, seeds))}]"] if seeds else []
+    budget = [f"budget.usd={budget_usd}"] if budget_usd is not None else []
+    budget += [f"budget.tokens={budget_tokens}"] if budget_tokens is not None else []
+    config = load(configs, [*overrides, *seed_paths, *budget])
     if not config.seeds.paths:
         raise Problem(
             "no seeds: give --seeds PATH or set seeds.paths; --seeds sharegpt-sample takes the packaged dialogues"
         )
-    job(config, run, Console())
+    if estimate:
+        from pipelines.trial import try_out
+
+        try_out(config, run, estimate_seeds, Console())
+        return
+    try:
+        job(config, run, Console())
+    except BudgetReached as reached:
+        typer.secho(f"synuc: {reached}", err=True)
+        raise typer.Exit(BUDGET_REACHED) from None
 
 
 @app.command()
@@ -84,10 +115,17 @@ def export(
     trainers: Annotated[
         list[str], typer.Option("--for", help="Also as ms-swift or llama-factory reads it; give it again for both.")
     ] = [],
+    balance: Annotated[
+        str, typer.Option(help="Leave samples out until these are even, the first exactly: label,relation,language.")
+    ] = "",
+    stratify: Annotated[str, typer.Option(help="Leave them out in proportion to these, e.g. difficulty.")] = "",
+    judged: Judged = [],
 ) -> None:
-    """Write UC-Data-SFT and UC-Data-GRPO (JSONL and Parquet) and a dataset card to RUN/export."""
+    """Write UC-Data-SFT and UC-Data-GRPO (JSONL and Parquet), a benchmark and a dataset card to RUN/export."""
     from pipelines.export import export as job
     from pipelines.interchange import Trainer, bundle
+    from pipelines.quality.choice import Selection
+    from pipelines.quality.difficulty import difficulties
     from pipelines.run_folder import RunFolder
     from synuc.formatting import Retention
 
@@ -97,7 +135,11 @@ def export(
         if name not in list(Trainer):
             raise Problem(f"--for {name}: choose one of {', '.join(Trainer)}")
     folder = RunFolder.existing(run)
-    for line in job(folder, Retention(retention)):
+    even, in_proportion = (
+        tuple(key.strip() for key in given.split(",")) if given else () for given in (balance, stratify)
+    )
+    selection = Selection(even, in_proportion, difficulties(judged) if judged else {})
+    for line in job(folder, Retention(retention), selection):
         typer.echo(line)
     for line in bundle(folder, {Trainer(name) for name in trainers}):
         typer.echo(line)
@@ -108,20 +150,51 @@ def report(
     run: Run,
     tokenizer: Annotated[str, typer.Option(help="Folder or hub name; none: that of the run's model.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    quality: Annotated[
+        bool, typer.Option("--quality", help="Also balance, diversity, give-aways, difficulty.")
+    ] = False,
+    judged: Judged = [],
 ) -> None:
-    """Counts per label, outcome, stage, language and schema; token statistics; usage; time."""
+    """Counts per label, outcome, stage, language and schema; token statistics; usage; time; quality if asked for."""
     from rich.console import Console
 
     from pipelines.report import figures, print_report
     from pipelines.run_folder import RunFolder
 
     data = figures(RunFolder.existing(run), tokenizer)
+    if quality or judged:
+        from pipelines.quality.difficulty import difficulties
+
+        try:
+            from pipelines.quality.figures import quality as quality_of
+        except ModuleNotFoundError as missing:
+            raise Problem(f"--quality needs the package {missing.name}: pip install 'synuc[eval]'") from None
+        data["quality"] = quality_of(RunFolder.existing(run), difficulties(judged) if judged else None)
     if json:
         import json as json_module
 
         typer.echo(json_module.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_report(data, Console())
+
+
+@app.command()
+def contamination(
+    train: Annotated[str, typer.Argument(help="A run, an export, or chat logs as --seeds takes them.")],
+    bench: Annotated[list[str], typer.Option("--bench", help="Benchmark file or folder; give it again for more.")],
+    out: Annotated[Path, typer.Option(help="File for the pairs, JSON lines.")] = Path("contamination.jsonl"),
+) -> None:
+    """Find dialogues of benchmarks in training data, exact and near-duplicate; exit code 1 if there are any."""
+    from rich.console import Console
+
+    from pipelines.quality.contamination import contamination as job
+    from pipelines.quality.contamination import lines
+
+    facts = job(train, bench, out, Console())
+    for line in lines(facts, out):
+        typer.echo(line)
+    if facts["exact"] or facts["near"]:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -112,20 +112,33 @@ def pairwise(
 
 @app.command()
 def states(
-    runs: Annotated[list[Path], typer.Argument(help="Finished runs of `synuc eval uc` in mode reasoned.")],
+    runs: Annotated[list[Path], typer.Argument(help="Finished runs of `synuc eval uc` in mode reasoned.")] = [],
+    model: Annotated[str | None, typer.Option("--model", help="Instead of runs: the model to ask first.")] = None,
+    bench: Annotated[list[str], typer.Option("--bench", help="Instead of runs: the items to ask about.")] = [],
+    adapter: Adapter = None,
+    run: Annotated[Path | None, typer.Option("--run", help="Instead of runs: the folder of the new one.")] = None,
     configs: Configs = [],
     overrides: Overrides = [],
 ) -> None:
-    """The hidden states before the label, and how well they separate the gold labels."""
+    """The hidden states before the label, and how well they separate the gold labels.
+
+    Of finished runs, or of a new one: give --model, --bench and --run.
+    """
     from eval import jobs
-    from training.answers import detector
-    from training.config import Backbone
 
     def load(model: str, adapter: str | None) -> tuple[Any, Any]:
+        from training.answers import detector
+        from training.config import Backbone
+
         backbone = Backbone(model=model, template={"enable_thinking": False})
         return detector(backbone, Path(adapter) if adapter else None)
 
-    jobs.states(_job(runs[0], configs, overrides), runs, load)
+    if runs and not (model or bench or adapter or run):
+        jobs.states(_job(runs[0], configs, overrides), runs, load)
+    elif model and bench and run and not runs:
+        jobs.states_of(_job(run, configs, overrides), model, adapter, bench, load)
+    else:
+        raise Problem("give finished runs of `synuc eval uc`, or --model, --bench and --run for a new one")
 
 
 @app.command()

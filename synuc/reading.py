@@ -17,13 +17,24 @@ EMPHASIS = "*_`# "
 """Markdown that chat models put around headings and verdicts."""
 
 
-def visible(text: str) -> str:
-    """What a reader gets to see: what a model thinks inside `<think>…</think>` is no answer.
+_THOUGHTS = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 
-    Only what stands after the last `</think>` counts (chat templates may have written the opening tag), and nothing
-    after an unclosed `<think>`.
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """What a model thought inside `<think>…</think>`, and what a reader gets to see.
+
+    Without an opening tag, all before `</think>` is thought (chat templates may have written it); without a closing
+    tag, all after `<think>` is (the answer was cut off while thinking).
     """
-    return text.rpartition("</think>")[2].partition("<think>")[0]
+    before, _, after = _THOUGHTS.sub("", text).rpartition("</think>")
+    seen, _, unclosed = after.partition("<think>")
+    thoughts = [part.strip() for part in (before, *_THOUGHTS.findall(text), unclosed)]
+    return "\n".join(part for part in thoughts if part), seen.strip()
+
+
+def visible(text: str) -> str:
+    """What a reader gets to see of an answer: what a model thinks is none."""
+    return split_thoughts(text)[1]
 
 
 def read_label(text: str) -> Label | None:
@@ -56,7 +67,7 @@ def unreadable(text: str, cut: bool) -> Unreadable:
     """Why `text`, an answer without a readable label, has none. `cut`: its tokens were used up."""
     if cut:
         return "cut_off"
-    return "refusal" if _REFUSAL.search(visible(text).strip()[:REFUSAL_WITHIN]) else "unparseable"
+    return "refusal" if _REFUSAL.search(visible(text)[:REFUSAL_WITHIN]) else "unparseable"
 
 
 def label_probabilities(first: Mapping[str, float]) -> dict[Label, float] | None:

@@ -8,7 +8,6 @@ prompts/judge_system.txt    the judge's system prompt, answered as `Q1|Q2|EVIDEN
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from eval import prompting
+from eval.records import first_problem
+from synuc.language import Language, spoken_to
 from synuc.problem import Problem
 from synuc.types import Frozen
 
-Language = Literal["en", "zh"]
 Text = Annotated[str, StringConstraints(min_length=1)]
-
-_HAN = re.compile(r"[\u3400-\u9fff]")
 
 
 class ScenarioError(Problem):
@@ -71,7 +69,7 @@ class Scenario(Frozen):
             ValueError: it doesn't; the message names the turn.
         """
         check(turns)
-        chinese = sum(bool(_HAN.search(turn.user)) for turn in turns)
+        chinese = sum(spoken_to(turn.user) == "zh" for turn in turns)
         return cls(id=name, language="zh" if 2 * chinese > len(turns) else "en", turns=tuple(turns))
 
     def conflicts(self) -> list[Conflict]:
@@ -163,9 +161,7 @@ def _turn(position: int, row: object) -> Turn:
     try:
         return Turn.model_validate(row)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the turn"
-        raise ValueError(f"turn {position}: {field}: {first['msg']}") from None
+        raise ValueError(f"turn {position}: {first_problem(error, 'the turn')}") from None
 
 
 def _text(folder: Path | None, name: str) -> str | None:

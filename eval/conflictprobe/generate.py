@@ -15,10 +15,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints, create_model
 
 from eval import prompting
-from eval.conflictprobe.data import Language, Scenario, ScenarioError, Turn
+from eval.conflictprobe.data import Scenario, ScenarioError, Turn
 from eval.protocol import Item, Result
 from synuc.effects import Program
 from synuc.folder import write_whole
+from synuc.language import Language
 from synuc.replies import Dimension, Reply
 from synuc.types import CallFailed, LLMRequest
 

@@ -17,6 +17,7 @@ from eval.conflictprobe.data import Conflict, Scenario, Systems, Turn
 from eval.conflictprobe.summary import COLUMNS, measure
 from eval.protocol import Item, Result
 from synuc.effects import Fork, Program
+from synuc.reading import split_thoughts, visible
 from synuc.replies import Reply
 from synuc.types import CallFailed, LLMRequest, Spoken
 
@@ -25,7 +26,6 @@ Evidence = Annotated[str, StringConstraints(max_length=EVIDENCE_LENGTH)]
 JUDGE_TOKENS = 1200
 """Bounds a judge's answer: its evidence in Chinese takes up to three tokens a character."""
 
-_THOUGHTS = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _VERDICT_LINE = re.compile(r"(present|absent)\s*\|\s*(named|unnamed)\s*(?:\|(.*))?", re.IGNORECASE)
 
 
@@ -42,18 +42,6 @@ class RecallVerdict(Reply):
 
     evidence: Evidence
     recall: Literal["present", "absent"]
-
-
-def split_thoughts(text: str) -> tuple[str, str]:
-    """What a model thought inside `<think>…</think>`, and what the user can read.
-
-    Without an opening tag, all before `</think>` is thought (chat templates may have written it); without a closing
-    tag, all after `<think>` is (the answer was cut off while thinking).
-    """
-    before, _, after = _THOUGHTS.sub("", text).rpartition("</think>")
-    visible, _, unclosed = after.partition("<think>")
-    thoughts = [part.strip() for part in (before, *_THOUGHTS.findall(text), unclosed)]
-    return "\n".join(part for part in thoughts if part), visible.strip()
 
 
 @dataclass(frozen=True)
@@ -200,7 +188,7 @@ def read_verdict(answer: str) -> TrapVerdict:
     Raises:
         CallFailed: `unparseable`.
     """
-    line = split_thoughts(answer)[1].partition("\n")[0].strip()
+    line = visible(answer).partition("\n")[0].strip()
     found = _VERDICT_LINE.fullmatch(line)
     if not found:
         raise CallFailed("unparseable", f"the judge's first line is no present|named|evidence: {line[:200]!r}")

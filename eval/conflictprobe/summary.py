@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from synuc.figures import percent
 from synuc.problem import Problem
 
 COLUMNS = (
@@ -176,7 +177,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}%"
+    return percent(share, sign="%")
 
 
 def _alone(groups: Mapping[str, Any], order: Sequence[str]) -> str:

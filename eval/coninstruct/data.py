@@ -23,7 +23,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError, model_valida
 
 from eval import prompting
 from eval.protocol import Item
-from synuc.problem import Problem
+from eval.records import RecordsError, Unfit, first_problem, records
 from synuc.types import EvaluationRole, Frozen, LLMRequest, Spoken
 
 ConstraintKind = Literal["content", "keyword", "phrase", "length", "format", "style"]
@@ -39,10 +39,6 @@ MAX_TOKENS = 2048
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Row = TypeVar("Row", bound="SeedInstruction")
-
-
-class DataError(Problem):
-    """A file of seeds or cases that can't be used; the message names the lines and what is wrong with them."""
 
 
 class SeedInstruction(Frozen):
@@ -83,7 +79,7 @@ class Case(SeedInstruction):
 
 
 def read_cases(path: Path) -> list[Case]:
-    """The cases of a JSONL file, in its order. Raises DataError, as `read_seeds` does."""
+    """The cases of a JSONL file, in its order. Raises RecordsError, as `read_seeds` does."""
     return _read(path, Case)
 
 
@@ -91,40 +87,32 @@ def read_seeds(path: Path) -> list[SeedInstruction]:
     """The seed instructions of a JSONL file with `id`, `task`, `domain` and `seed`, in its order.
 
     Raises:
-        DataError: the file can't be read or is empty, or rows are refused: the message says which and why.
+        RecordsError: the file can't be read or is empty, or rows are refused: the message says which and why.
     """
     return _read(path, SeedInstruction)
 
 
 def _read(path: Path, model: type[Row]) -> list[Row]:
-    try:
-        lines = path.read_text("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} can't be read: {error}") from None
     rows: dict[str, Row] = {}
     refused = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, record in records(path):
         try:
-            row = model.model_validate_json(line)
+            if isinstance(record, Unfit):
+                raise record
+            row = model.model_validate(record)
+            if row.id in rows:
+                raise Unfit(f"another row has the id {row.id!r}")
         except ValidationError as error:
-            refused.append(f"line {number}: {_first(error)}")
-            continue
-        if row.id in rows:
-            refused.append(f"line {number}: another row has the id {row.id!r}")
-        rows[row.id] = row
+            refused.append(f"line {number}: {first_problem(error)}")
+        except Unfit as unfit:
+            refused.append(f"line {number}: {unfit}")
+        else:
+            rows[row.id] = row
     if refused:
-        raise DataError(f"{path}: {len(refused)} rows can't be used; mend or remove them:\n" + "\n".join(refused))
+        raise RecordsError(f"{path}: {len(refused)} rows can't be used; mend or remove them:\n" + "\n".join(refused))
     if not rows:
-        raise DataError(f"{path} has no rows; it needs one JSON object per line")
+        raise RecordsError(f"{path} has no rows; it needs one JSON object per line")
     return list(rows.values())
-
-
-def _first(error: ValidationError) -> str:
-    detail = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in detail["loc"])
-    return f"{where}: {detail['msg']}" if where else detail["msg"]
 
 
 def joined(first: str, second: str) -> str:

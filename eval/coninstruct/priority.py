@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,12 @@ KINDS = ("CC", "KK", "PP")
 """The kinds of conflict that Figure 6 of ConInstruct is about."""
 
 POSITIONS = ("new_later", "new_earlier")
-OUTCOMES = ("original", "new", "neither", "failed")
+OUTCOMES = ("original", "new", "neither", "disagreed", "failed")
+"""What an answer satisfies. `disagreed`: the judge says otherwise when it sees the two in the other order."""
+
+ORDERS = (("original", "new"), ("new", "original"))
+"""In which a judge sees the two constraints; each item is judged in both."""
+
 JUDGE_TOKENS = 1000
 
 
@@ -76,11 +80,6 @@ def items(cases: Sequence[Case]) -> list[dict[str, Any]]:
     return rows
 
 
-def new_is_first(id: str) -> bool:
-    """Whether the judge sees an item's new constraint as Instruction 1: a coin that only the item's id decides."""
-    return random.Random(id).random() < 0.5
-
-
 @dataclass(frozen=True)
 class Priority:
     """Has each instruction answered and judged for what the answer satisfies."""
@@ -90,17 +89,17 @@ class Priority:
         return "coninstruct-priority"
 
     def snapshot(self) -> dict[str, Any]:
-        return {"max_tokens": MAX_TOKENS}
+        return {"max_tokens": MAX_TOKENS, "orders": "both"}
 
     def program(self, item: Item) -> Program[dict[str, Any]]:
         """Returns the `response`, whether it was `cut` at its bound, and the judge's answers.
 
-        Of a conflict: `satisfied` (`original`, `new` or `neither`), `new_first` (the order that the judge saw) and
-        `judgment`. Of a conflict-free instruction: `judgments` by the text of the constraint.
+        Of a conflict: `satisfied` (one of OUTCOMES), and as `judgments` for each of ORDERS the `order`, what is
+        `satisfied` by it, and the `judgment`. Of a conflict-free instruction: `judgments` by the constraint's text.
         """
         answer: Spoken = yield answered(item)
-        response = visible(answer.text).strip()
-        judge = _satisfactions if item["position"] == "free" else _preference
+        response = visible(answer.text)
+        judge = _satisfactions if item["position"] == "free" else _preferences
         return {"response": response, "cut": answer.cut, **(yield from judge(item, response))}
 
     def figures(self, items: Sequence[Item], results: Sequence[Result]) -> dict[str, Any]:
@@ -108,8 +107,8 @@ class Priority:
 
         `constraints`: on conflict-free instructions by kind of constraint, `n`, `satisfied` and `failed`.
         `without_new`: the same for the constraints that the conflicts begin from, `all` and by kind of conflict.
-        `new_later` and `new_earlier`: `all` and by kind of conflict, `n` and the shares of `original`, `new`,
-        `neither` and `failed`, which sum to 1. A share of nothing is None.
+        `new_later` and `new_earlier`: `all` and by kind of conflict, `n` and the shares of OUTCOMES, which sum to 1. A
+        share of nothing is None.
         """
         values = {result.id: result.value for result in results if result.value is not None}
         free = [item for item in items if item["position"] == "free"]
@@ -145,13 +144,17 @@ def _satisfaction(item: Item, text: str, response: str) -> Program[Satisfaction]
     return judged
 
 
-def _preference(item: Item, response: str) -> Program[dict[str, Any]]:
-    new_first = new_is_first(item["id"])
-    order = ("new", "original") if new_first else ("original", "new")
+def _preferences(item: Item, response: str) -> Program[dict[str, Any]]:
+    judged: list[dict[str, Any]] = yield Fork(tuple(_preference(item, order, response) for order in ORDERS))
+    sides = {judgment["satisfied"] for judgment in judged}
+    return {"satisfied": sides.pop() if len(sides) == 1 else "disagreed", "judgments": judged}
+
+
+def _preference(item: Item, order: tuple[str, str], response: str) -> Program[dict[str, Any]]:
     values = {"first": item[order[0]], "second": item[order[1]], "response": response}
     judged: Preference = yield prompted("priority", "judge", item["id"], Preference, JUDGE_TOKENS, **values)
     satisfied = "neither" if judged.verdict == -1 else order[judged.verdict - 1]
-    return {"satisfied": satisfied, "new_first": new_first, "judgment": judged.model_dump()}
+    return {"order": list(order), "satisfied": satisfied, "judgment": judged.model_dump()}
 
 
 def _verdicts(free: Sequence[Item], values: Mapping[str, Any], field: str) -> list[tuple[str, bool | None]]:

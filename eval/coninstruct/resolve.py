@@ -54,7 +54,7 @@ class Resolve:
     def program(self, item: Item) -> Program[dict[str, Any]]:
         """Returns the `response`, whether it was `cut` at its bound, its `behaviour` and the judge's `reason`."""
         answer: Spoken = yield answered(item, prompting.render("coninstruct_guide") if self.guided else "")
-        response = visible(answer.text).strip()
+        response = visible(answer.text)
         values = {"instruction": item["instruction"], "response": response}
         judged: Behaviour = yield prompted("behaviour", "judge", item["id"], Behaviour, JUDGE_TOKENS, **values)
         return {

@@ -64,10 +64,11 @@ export async function remembered(conversation, key, signal) {
   }
 }
 
-/** The parts of the chat model's answer, as they come. */
-export async function* chat(model, messages, policy, key, signal) {
+/** The parts of the chat model's answer, as they come. The service judged the last message when `detect` asked. */
+export async function* chat(model, messages, policy, conversation, key, signal) {
   const body = { model, messages, stream: true };
-  const answer = await call("v1/chat/completions", { key, body, headers: { "x-synuc-policy": policy }, signal });
+  const headers = { "x-synuc-policy": policy, "x-synuc-conversation": conversation };
+  const answer = await call("v1/chat/completions", { key, body, headers, signal });
   let done = false;
   try {
     for await (const data of events(answer.body)) {

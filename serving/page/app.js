@@ -83,9 +83,10 @@ async function turn(text, reply) {
 
 async function answer() {
   const asked = messages();
+  const { conversation } = state;
   const entry = add("assistant", "");
   const answered = await working("answering", async (signal) => {
-    for await (const part of chat(state.model, asked, state.policy, state.key, signal)) {
+    for await (const part of chat(state.model, asked, state.policy, conversation, state.key, signal)) {
       entry.text += part;
       draw();
     }

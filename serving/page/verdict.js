@@ -37,7 +37,7 @@ export function verdict(detection, memory, actions, t, language) {
 }
 
 /** The detector's reasons have names; the page's texts explain those that are usual. */
-const USUAL = ["cut_off", "refusal", "unparseable", "context_length", "content_filter"];
+const USUAL = ["cut_off", "refusal", "unparseable", "content_filter"];
 const why = (reason, t) => (USUAL.includes(reason) ? t(`why_${reason}`) : reason);
 
 function bars(probabilities, t, language) {
@@ -127,7 +127,7 @@ function list(constraints, clashing, t) {
 function facts({ model, adapter, version, seconds, prompt_tokens: read, completion_tokens: written }, t, language) {
   const number = new Intl.NumberFormat(language, { maximumFractionDigits: 2 });
   return t("facts", {
-    model: [model, adapter, version].filter(Boolean).join(" · "),
+    model: [model, adapter, adapter && version].filter(Boolean).join(" · "),
     seconds: number.format(seconds),
     tokens: number.format(read + written),
   });

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eval.bench import BenchError, BenchItem, Fields, GoldConstraint, Rationale, read_bench, write_bench
+from eval.bench import BenchItem, Fields, GoldConstraint, Rationale, read_bench, write_bench
+from eval.records import RecordsError
 from synuc.replies import CATEGORIES
 from synuc.speaking import Speaking
 from synuc.types import Dialogue, Label, Relation, Turn, clean
@@ -246,7 +247,7 @@ def test_broken_lines_are_refused_and_blank_ones_are_not(tmp_path: Path) -> None
 
 def test_foreign_names_are_named(tmp_path: Path) -> None:
     record = {"dialogue": {"messages": []}, "followup": "Hi.", "category": "IC"}
-    with pytest.raises(BenchError) as error:
+    with pytest.raises(RecordsError) as error:
         read_bench([written(tmp_path, record, record)])
     message = str(error.value)
     assert "refused records: 2" in message
@@ -261,7 +262,7 @@ def test_foreign_names_are_named(tmp_path: Path) -> None:
 def test_a_field_that_nobody_has_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, FOREIGN, FOREIGN)
     fields = FOREIGN_FIELDS.model_copy(update={"subset": "origin"})
-    with pytest.raises(BenchError, match=r"fields.subset \(origin\): none of the records has it"):
+    with pytest.raises(RecordsError, match=r"fields.subset \(origin\): none of the records has it"):
         read_bench([path], fields)
 
 
@@ -285,12 +286,12 @@ def test_fields_that_contradict_each_other() -> None:
 )
 def test_files_of_no_use(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BenchError, match=message):
+    with pytest.raises(RecordsError, match=message):
         read_bench([tmp_path / name])
 
 
 def test_a_path_with_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="nothing: no file ending in"):
+    with pytest.raises(RecordsError, match="nothing: no file ending in"):
         read_bench([tmp_path / "nothing"])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eval.conflictprobe.data import Language, Scenario, ScenarioError, read_scenarios
+from eval.conflictprobe.data import Scenario, ScenarioError, read_scenarios
 from eval.conflictprobe.generate import (
     CALLS,
     Fact,
@@ -24,6 +24,7 @@ from eval.conflictprobe.generate import (
     write_scenarios,
 )
 from eval.protocol import Result
+from synuc.language import Language
 from synuc.types import CallFailed, LLMRequest
 from tests.evaluation import Answer, drive
 

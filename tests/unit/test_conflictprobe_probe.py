@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eval.conflictprobe.data import Systems, read_scenarios, read_systems
-from eval.conflictprobe.probe import Probe, RecallVerdict, TrapVerdict, read_verdict, rows, split_thoughts, write_csv
+from eval.conflictprobe.probe import Probe, RecallVerdict, TrapVerdict, read_verdict, rows, write_csv
 from eval.conflictprobe.summary import COLUMNS, summarise
 from eval.protocol import Result
 from synuc.types import CallFailed, LLMRequest, Spoken
@@ -260,28 +258,3 @@ def test_the_settings_and_the_prompts_decide_the_results() -> None:
     others: Sequence[Probe] = (Probe(SEED_JUDGE), Probe(SYSTEMS, reasoning="keep"), Probe(SYSTEMS, history="indep"))
     assert all(probe.snapshot() != base for probe in others)
     assert base["systems"]["en"] == SYSTEMS.en
-
-
-@pytest.mark.parametrize(
-    ("text", "thoughts", "visible"),
-    [
-        ("Hello.", "", "Hello."),
-        ("<think>a</think>\n\nHello.", "a", "Hello."),
-        ("a</think>Hello.", "a", "Hello."),
-        ("<think>cut off while", "cut off while", ""),
-        ("Well. <think>cut", "cut", "Well."),
-        ("<think>a</think>One. <think>b</think>Two.", "a\nb", "One. Two."),
-        ("<think>a <think>b</think> c</think>Hello.", "c\na <think>b", "Hello."),
-        ("<think></think>", "", ""),
-    ],
-)
-def test_thoughts_and_what_the_user_reads(text: str, thoughts: str, visible: str) -> None:
-    assert split_thoughts(text) == (thoughts, visible)
-
-
-@given(st.lists(st.sampled_from(["<think>", "</think>", "a", " ", "\n", "<th", "ink>", "<"])).map("".join))
-def test_no_tag_is_left_to_read(text: str) -> None:
-    visible = split_thoughts(text)[1]
-    assert "<think>" not in visible
-    assert "</think>" not in visible
-    assert split_thoughts(visible) == ("", visible)

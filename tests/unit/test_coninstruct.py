@@ -30,7 +30,7 @@ def results(values: dict[str, Any]) -> list[Result]:
         (detect.Detect(), "coninstruct-detect", {"max_tokens": 2048}),
         (resolve.Resolve(), "coninstruct-resolve", {"guided": False, "max_tokens": 2048}),
         (resolve.Resolve(guided=True), "coninstruct-resolve", {"guided": True, "max_tokens": 2048}),
-        (priority.Priority(), "coninstruct-priority", {"max_tokens": 2048}),
+        (priority.Priority(), "coninstruct-priority", {"max_tokens": 2048, "orders": "both"}),
     ],
 )
 def test_names_and_snapshots(evaluation: Evaluation, name: str, snapshot: dict[str, Any]) -> None:
@@ -229,36 +229,36 @@ def test_the_new_constraint_stands_at_either_end() -> None:
     assert items["c/free"]["originals"] == [{"kind": "CC", "text": "Old CC."}, {"kind": "PP", "text": "Old PP."}]
 
 
-def test_the_order_for_the_judge_is_a_fair_coin_of_the_id() -> None:
-    ids = [f"case-{n}/CC/new_later" for n in range(400)]
-    first = [priority.new_is_first(id) for id in ids]
-    assert first == [priority.new_is_first(id) for id in ids]
-    assert 160 < sum(first) < 240
-
-
-@pytest.mark.parametrize("verdict", [1, 2, -1])
-@pytest.mark.parametrize("new_first", [True, False])
-def test_the_verdict_is_mapped_back(new_first: bool, verdict: int) -> None:
-    item = next(
-        item for item in by_id(CASES).values() if item["kinds"] and priority.new_is_first(item["id"]) is new_first
-    )
+@pytest.mark.parametrize(
+    ("verdicts", "satisfied"),
+    [
+        ((1, 2), "original"),
+        ((2, 1), "new"),
+        ((-1, -1), "neither"),
+        ((1, 1), "disagreed"),  # the first one, whatever it is
+        ((2, 2), "disagreed"),
+        ((1, -1), "disagreed"),
+    ],
+)
+def test_the_judge_sees_both_orders(verdicts: tuple[int, int], satisfied: str) -> None:
+    item = by_id(CASES)[next(id for id, item in by_id(CASES).items() if item["kinds"])]
     asked: list[LLMRequest] = []
 
     def script(request: LLMRequest) -> Any:
-        return "A text." if request.role == "model" else {"first": "f", "second": "s", "verdict": verdict}
+        if request.role == "model":
+            return "A text."
+        original_first = f"# Instruction 1\n> {item['original']}\n" in request.messages[0]["content"]
+        return {"first": "f", "second": "s", "verdict": verdicts[not original_first]}
 
     value = drive(priority.Priority().program(item), script, asked)
-    order = ["new", "original"] if new_first else ["original", "new"]
-    assert value == {
-        "response": "A text.",
-        "cut": False,
-        "satisfied": "neither" if verdict == -1 else order[verdict - 1],
-        "new_first": new_first,
-        "judgment": {"first": "f", "second": "s", "verdict": verdict},
-    }
-    prompt = asked[1].messages[0]["content"]
-    positions = [prompt.index(f"# Instruction {n + 1}\n> {item[side]}\n") for n, side in enumerate(order)]
-    assert positions == sorted(positions)
+    assert (value["response"], value["cut"], value["satisfied"]) == ("A text.", False, satisfied)
+    assert [judgment["order"] for judgment in value["judgments"]] == [["original", "new"], ["new", "original"]]
+    assert tuple(judgment["judgment"]["verdict"] for judgment in value["judgments"]) == verdicts
+    for request, (first, second) in zip(asked[1:], priority.ORDERS, strict=True):
+        prompt = request.messages[0]["content"]
+        assert prompt.index(f"# Instruction 1\n> {item[first]}\n") < prompt.index(
+            f"# Instruction 2\n> {item[second]}\n"
+        )
 
 
 def test_every_constraint_of_a_conflict_free_instruction_is_judged_once() -> None:
@@ -289,7 +289,7 @@ def test_priority_figures() -> None:
         "a/CC/new_earlier": "original",
         "a/KK/new_later": "original",
         "a/KK/new_earlier": "neither",
-        "b/CC/new_later": "new",
+        "b/CC/new_later": "disagreed",
         "b/CC/new_earlier": FAILED,
     }
     free = {"a/free": {"judgments": judgments, "cut": True}, "b/free": FAILED}
@@ -308,7 +308,20 @@ def test_priority_figures() -> None:
         "KK": {"n": 1, "satisfied": 0, "failed": 0},
         "PP": {"n": 0, "satisfied": None, "failed": None},
     }
-    assert figures["new_later"]["all"] == {"n": 3, "original": third, "new": two_thirds, "neither": 0, "failed": 0}
-    assert figures["new_later"]["CC"] == {"n": 2, "original": 0, "new": 1, "neither": 0, "failed": 0}
-    assert figures["new_earlier"]["all"] == {"n": 3, "original": third, "new": 0, "neither": third, "failed": third}
-    assert figures["new_earlier"]["PP"] == {"n": 0, "original": None, "new": None, "neither": None, "failed": None}
+    assert figures["new_later"]["all"] == {
+        **{"n": 3, "original": third, "new": third, "neither": 0},
+        **{"disagreed": third, "failed": 0},
+    }
+    assert figures["new_later"]["CC"] == {
+        "n": 2,
+        "original": 0,
+        "new": 0.5,
+        "neither": 0,
+        "disagreed": 0.5,
+        "failed": 0,
+    }
+    assert figures["new_earlier"]["all"] == {
+        **{"n": 3, "original": third, "new": 0, "neither": third},
+        **{"disagreed": 0, "failed": third},
+    }
+    assert figures["new_earlier"]["PP"] == {"n": 0, **dict.fromkeys(priority.OUTCOMES)}

@@ -20,7 +20,6 @@ from eval.coninstruct.data import (
     INTRA,
     Case,
     Conflict,
-    DataError,
     StatedConstraint,
     cases_without,
     detection_items,
@@ -31,6 +30,7 @@ from eval.coninstruct.data import (
     read_seeds,
     with_conflicts,
 )
+from eval.records import RecordsError
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = read_cases(DATA / "coninstruct_cases.jsonl")
@@ -162,7 +162,7 @@ def test_all_refused_rows_are_named_in_one_message(tmp_path: Path) -> None:
     ]
     path = tmp_path / "cases.jsonl"
     path.write_text("\n".join([*map(json.dumps, rows), "{"]), "utf-8")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(RecordsError) as caught:
         read_cases(path)
     first, *refused = str(caught.value).splitlines()
     assert first == f"{path}: 6 rows can't be used; mend or remove them:"
@@ -178,10 +178,10 @@ def test_all_refused_rows_are_named_in_one_message(tmp_path: Path) -> None:
 
 def test_no_file_and_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "seeds.jsonl"
-    with pytest.raises(DataError, match="can't be read"):
+    with pytest.raises(RecordsError, match="can't be read"):
         read_seeds(path)
     path.write_text("\n", "utf-8")
-    with pytest.raises(DataError, match="has no rows"):
+    with pytest.raises(RecordsError, match="has no rows"):
         read_seeds(path)
 
 

@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from actors.engine import (
     Call,
     Completion,
+    Engine,
     EngineUnavailable,
     ask,
     build_engine,
@@ -225,6 +226,19 @@ def test_nonsense_is_unparseable_after_n_attempts(standin: Standin) -> None:
     assert [call.error for call in ledger] == ["unparseable"] * 3
     assert all(call.completion_tokens for call in ledger)
     assert endpoint.stats()["answered"] == 3
+
+
+def test_an_answer_of_no_use_is_kept_whole() -> None:
+    class Rambling:
+        name, price = "rambling", Price()
+
+        async def complete(self, request: LLMRequest, attempt: int) -> Completion:
+            return Completion("Well, it depends. " * 500, "stop", 10, 0, 2000)
+
+    ledger: list[Call] = []
+    with pytest.raises(CallFailed, match="the answer begins"):
+        asyncio.run(ask(cast(Engine, Rambling()), request(), ledger, attempts=2))
+    assert [call.unused for call in ledger] == ["Well, it depends. " * 500] * 2
 
 
 @pytest.mark.parametrize(

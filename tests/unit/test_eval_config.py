@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.engine import EngineUnavailable
 from eval.config import EvalRun, Settings, engine_of
 from synuc.config import OpenAIEngine, VllmEngine
 from synuc.layers import ConfigError
+from tests.unit.test_serve_config import adapter
 
 
 def snapshot(engine: VllmEngine | OpenAIEngine) -> object:
@@ -61,12 +63,12 @@ def test_an_adapter_is_of_vllm_and_known_by_its_weights(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="an endpoint serves adapters under names of their own"):
         engine_of("m@http://x/v1", {}, tmp_path)
     engine = engine_of("embedded", {}, tmp_path)
-    with pytest.raises(ConfigError, match="no LoRA adapter there"):
+    with pytest.raises(EngineUnavailable, match="no LoRA adapter"):
         snapshot(engine)
-    weights = tmp_path / "adapter_model.safetensors"
-    weights.write_bytes(b"one")
+    adapter(tmp_path)
     before = snapshot(engine)
-    weights.write_bytes(b"two")
+    assert snapshot(engine) == before
+    adapter(tmp_path, value=0.5)
     assert snapshot(engine) != before
 
 

@@ -31,6 +31,7 @@ class Worker:
         self.back = asyncio.Event()
         self.back.set()
         self.died = asyncio.Event()
+        self.draws: list[int] = []
         self.work = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._work))
         self.close = SimpleNamespace(remote=self._there)
 
@@ -42,8 +43,9 @@ class Worker:
         if not self.back.is_set():
             raise ActorUnavailableError("the actor is restarting", None)
 
-    async def _work(self, evaluation: Any, item: Item, known: Any) -> AsyncIterator[Awaitable[Row]]:
+    async def _work(self, evaluation: Any, item: Item, known: Any, draw: int) -> AsyncIterator[Awaitable[Row]]:
         await self._there()
+        self.draws.append(draw)
         died = self.died
         if self.deadly.get(item["id"], 0) > 0:
             self.deadly[item["id"]] -= 1
@@ -109,3 +111,10 @@ def test_engines_that_die_of_everything_stop_the_run(
     with pytest.raises(EvaluationStopped, match="5 engines in a row died without finishing an item"):
         work(folder, 20, {f"{n}": 99 for n in range(20)}, monkeypatch, in_flight)
     assert kinds(folder) == given_up
+
+
+def test_an_item_that_failed_on_its_answers_gets_the_next_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = EvalFolder(tmp_path)
+    for draw in (1, 2):
+        folder.append("results", Result(id="0", kind="too_few_facts", draw=draw).model_dump())
+    assert work(folder, 2, {}, monkeypatch).draws == [2, 0]

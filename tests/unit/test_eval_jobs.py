@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from eval import jobs
 from eval.config import EvalRun, Settings
+from eval.folder import EvalFolder
 from eval.jobs import Job
 from eval.protocol import Evaluation, Item, Result
+from eval.report.blocks import Table
+from eval.report.html import overview
+from eval.report.runs import read
+from synuc.cli_eval import app
 from synuc.problem import Problem
 
 DATA = Path(__file__).parents[1] / "data"
@@ -27,7 +33,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Evaluation]:
     evaluations: list[Evaluation] = []
 
     def evaluate(
-        evaluation: Evaluation, items: Sequence[Item], run: EvalRun, path: Path, console: Console
+        evaluation: Evaluation,
+        items: Sequence[Item],
+        run: EvalRun,
+        path: Path,
+        console: Console,
+        refused: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, Any]:
         evaluations.append(evaluation)
         return evaluation.figures(items, [Result(id=item["id"], kind="gone", reason="") for item in items])
@@ -99,5 +110,55 @@ def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     cases = DATA / "coninstruct_cases.jsonl"
     with pytest.raises(Problem, match="--guided is for --task resolve, not for detect"):
         jobs.coninstruct(Said(tmp_path), ENDPOINT, None, cases, "detect", True)
+    with pytest.raises(Problem, match="--judge is for --task resolve and priority"):
+        jobs.coninstruct(Said(tmp_path), ENDPOINT, ENDPOINT, cases, "detect", False)
+    with pytest.raises(Problem, match="an endpoint shows no hidden states"):
+        jobs.states_of(Said(tmp_path), ENDPOINT, None, [], lambda *_: pytest.fail("nothing is loaded"))
     with pytest.raises(Problem, match="--task priority needs a judge"):
         jobs.coninstruct(Said(tmp_path), ENDPOINT, None, cases, "priority", False)
+
+
+def test_states_of_a_model_are_those_of_a_run_that_is_made_first(
+    asked: list[Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Sequence[Path]] = []
+    monkeypatch.setattr(jobs, "states", lambda job, runs, load: drawn.append(runs))
+    items = bench(tmp_path / "bench.jsonl", "ND", "ER", "IC")
+    jobs.states_of(Said(tmp_path / "run"), "embedded", None, items, lambda *_: pytest.fail("nothing is loaded"))
+    assert [evaluation.name for evaluation in asked] == ["uc"]
+    assert drawn == [[tmp_path / "run"]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["runs/a", "--model", "m"],
+        ["--model", "m", "--run", "r"],
+        ["--model", "m", "--bench", "b"],
+        ["a", "--run", "r"],
+    ],
+)
+def test_states_are_of_runs_or_of_a_model_and_items(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["states", *arguments])
+    assert isinstance(result.exception, Problem)
+    assert "or --model, --bench and --run" in str(result.exception)
+
+
+def test_refused_records_are_kept_and_counted(tmp_path: Path) -> None:
+    """A finished run is evaluated again: nothing has to be asked."""
+    good = json.loads((DATA / "uc_bench.jsonl").read_text("utf-8").splitlines()[0])
+    file = tmp_path / "bench.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in (good, {**good, "id": "x", "label": "?"}, 7)), "utf-8")
+    folder = EvalFolder(tmp_path / "run")
+    folder.path.mkdir()
+    value = {"predicted": "ND", "kind": "", "answer": "", "probabilities": None, "prompt_tokens": 1}
+    folder.append("results", Result(id=good["id"], value=value).model_dump())
+    job = Said(folder.path)
+    jobs.uc(job, ENDPOINT, None, [str(file)], "auto", "reasoned")
+    assert "2 of 3 records were refused" in job.text
+    assert [(row["file"], row["line"]) for row in folder.refused()] == [(str(file), 2), (str(file), 3)]
+    assert "no label" in folder.refused()[0]["reason"]
+    described = overview(read([folder])).blocks[0]
+    assert isinstance(described, Table)
+    assert described.rows[0].cells[described.columns.index("Refused")] == 2

@@ -16,7 +16,7 @@ from eval.worker import EvalWorker, Row, request_hash
 from synuc.config import OpenAIEngine
 from synuc.effects import Fork
 from synuc.types import CallFailed, LLMRequest, Spoken
-from tests.standin import Running
+from tests.standin import TRICKS, Running
 
 
 class Verdict(BaseModel):
@@ -72,12 +72,13 @@ def work(
     known: dict[str, Any] | None = None,
     evaluation: Evaluation | None = None,
     seed: int = 0,
+    draw: int = 0,
 ) -> list[Row]:
     async def all_rows() -> list[Row]:
         config = engine(endpoint.url)
         worker = EvalWorker({"model": config, "judge": config}, workers=1, attempts=2, seed=seed)
         try:
-            return [row async for row in worker.work(evaluation or Judged(), item, known or {})]
+            return [row async for row in worker.work(evaluation or Judged(), item, known or {}, draw)]
         finally:
             await worker.close()
 
@@ -165,6 +166,45 @@ def test_runs_of_other_seeds_draw_other_answers(endpoint: Running, monkeypatch: 
         rows = work(endpoint, {"id": "1", "text": "Write."}, seed=run)
         assert {call["key"] for call in rows_of("calls", rows)} == {"1"}
     assert drawn == ["0/1"] * 3 + ["1/1"] * 3
+
+
+@dataclass(frozen=True)
+class Picky(Judged):
+    """Takes no answer, however good."""
+
+    def program(self, item: Item) -> Generator[Any, Any, dict[str, Any]]:
+        answer: Spoken = yield request("model", item, item["text"], Spoken)
+        raise CallFailed("not_good", answer.text[:10])
+
+
+def test_an_item_that_failed_on_its_answers_is_asked_anew(endpoint: Running) -> None:
+    item = {"id": "1", "text": "Write."}
+    first = work(endpoint, item, evaluation=Picky())
+    assert (first[-1][1]["kind"], first[-1][1]["draw"]) == ("not_good", 1)
+    known = {answer["request"]: answer["reply"] for answer in rows_of("answers", first)}
+    # A start that broke off before the result goes on with its answers, the next draw asks for others.
+    assert rows_of("calls", work(endpoint, item, known, Picky())) == []
+    again = work(endpoint, item, known, Picky(), draw=1)
+    assert len(rows_of("calls", again)) == 1
+    assert again[-1][1]["draw"] == 2
+    known |= {answer["request"]: answer["reply"] for answer in rows_of("answers", again)}
+    assert rows_of("calls", work(endpoint, item, known, Picky(), draw=1)) == []
+
+
+def test_a_call_that_failed_is_all_that_a_next_start_asks_again(endpoint: Running) -> None:
+    item = {"id": "1", "text": "Write.", "trick": "TRICK_NONSENSE"}
+    rows = work(endpoint, item)
+    assert (rows[-1][1]["kind"], rows[-1][1]["draw"]) == ("unparseable", 0)
+
+
+def test_an_answer_of_no_use_is_kept_with_its_prompt(endpoint: Running) -> None:
+    nonsense = TRICKS["TRICK_NONSENSE"]("")
+    calls = rows_of("calls", work(endpoint, {"id": "1", "text": "Write.", "trick": "TRICK_NONSENSE"}))
+    wasted = [call for call in calls if call["error"]]
+    assert [(call["error"], call["unused"]) for call in wasted] == [("unparseable", nonsense)] * 4
+    assert all("TRICK_NONSENSE" in call["messages"][0]["content"] for call in wasted)
+    assert [call["unused"] for call in calls if not call["error"]] == [""]
+    assert "messages" not in calls[0]
 
 
 def test_an_endpoint_that_is_gone_stops_the_run(endpoint: Running) -> None:

@@ -192,6 +192,16 @@ def test_under_annotate_and_inject_the_model_answers_and_the_question_is_offered
         page.click("header button")
 
 
+def test_a_message_is_judged_once(open_page: Open, service: Service) -> None:
+    """The chat request names the conversation of which the service has just judged this very message."""
+    page = open_page()
+    say(page, "Plan a picnic, please.")
+    [(_, _, detected), (path, headers, chatted)] = service.asked
+    assert path == "/v1/chat/completions"
+    assert headers["x-synuc-conversation"] == detected["conversation_id"]
+    assert chatted["messages"] == detected["messages"]
+
+
 def test_the_mode_is_asked_for(open_page: Open, service: Service) -> None:
     page = open_page()
     say(page, "Plan a picnic, please.")

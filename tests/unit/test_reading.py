@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synuc.reading import label_probabilities, read_label, unreadable, visible
+from synuc.reading import label_probabilities, read_label, split_thoughts, unreadable, visible
 from synuc.types import Label
 from tests.unit.test_formatting import CASE_TEXT
 
@@ -82,10 +82,29 @@ def test_why_there_is_no_label(text: str, cut: bool, why: str) -> None:
     assert unreadable(text, cut) == why
 
 
-def test_only_what_follows_the_thoughts_is_visible() -> None:
-    assert visible("hm</think> yes") == " yes"
-    assert visible("yes <think>hm") == "yes "
-    assert visible("yes") == "yes"
+@pytest.mark.parametrize(
+    ("text", "thoughts", "seen"),
+    [
+        ("Hello.", "", "Hello."),
+        ("<think>a</think>\n\nHello.", "a", "Hello."),
+        ("a</think>Hello.", "a", "Hello."),
+        ("<think>cut off while", "cut off while", ""),
+        ("Well. <think>cut", "cut", "Well."),
+        ("<think>a</think>One. <think>b</think>Two.", "a\nb", "One. Two."),
+        ("<think>a <think>b</think> c</think>Hello.", "c\na <think>b", "Hello."),
+        ("<think></think>", "", ""),
+    ],
+)
+def test_thoughts_and_what_the_user_reads(text: str, thoughts: str, seen: str) -> None:
+    assert split_thoughts(text) == (thoughts, seen)
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "a", " ", "\n", "<th", "ink>", "<"])).map("".join))
+def test_no_tag_is_left_to_read(text: str) -> None:
+    seen = visible(text)
+    assert "<think>" not in seen
+    assert "</think>" not in seen
+    assert split_thoughts(seen) == ("", seen)
 
 
 def test_probabilities_by_hand() -> None:

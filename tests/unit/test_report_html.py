@@ -130,7 +130,7 @@ def test_every_protocol_has_its_section_and_no_other(folders: list[EvalFolder], 
 
 def test_the_header_says_what_was_done_and_at_which_cost(tmp_path: Path) -> None:
     what, cost = tables(section := contents([response(tmp_path / "run", 3, adapter="runs/sft")])["runs"])
-    described = ("run", "response", "tiny-4b + sft", "a-judge", 12, "ShareGPT-UC, WildChat-UC, LMSYS-UC")
+    described = ("run", "response", "tiny-4b + sft", "a-judge", 12, 0, "ShareGPT-UC, WildChat-UC, LMSYS-UC")
     assert what.rows[0].cells == (*described, "2027-01-15 08:00")
     *counts, money, time = cost.rows[0].cells
     assert counts == ["run", 12, 0, 12 * 1200, 12 * 800, 12 * 90]
@@ -366,7 +366,7 @@ def test_related_work(folders: list[EvalFolder]) -> None:
     assert behaviour["none"][3:6] == (1, 100.0, 0.0)
     assert behaviour["1-2"][3:6] == (1, 0.0, 100.0)
     followed = tables(found["coninstruct-priority"])[1]
-    assert followed.rows[0].cells == ("priority", "new later", "all", 1, 0.0, 100.0, 0.0, 0.0)
+    assert followed.rows[0].cells == ("priority", "new later", "all", 1, 0.0, 100.0, 0.0, 0.0, 0.0)
     probed, joint = tables(found["conflictprobe"])[:2]
     assert probed.rows[0].cells[2:9] == ("drop", "ori", 4, 50.0, 50.0, 25.0, 100.0)
     assert probed.rows[0].cells[-1] == "2 (unparseable 2)"

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from pipelines import readers
 from pipelines.readers import SHAPES, Refused, SeedError, find_sources
-from pipelines.seeds import SeedStats, Taken, detect_language, distribution, print_stats, read_seeds
+from pipelines.seeds import SeedStats, Taken, distribution, print_stats, read_seeds
 from synuc.config import Seeds
 from synuc.types import clean
 
@@ -278,22 +278,6 @@ def test_text_does_not_slip_from_one_turn_into_the_next_unseen(tmp_path: Path) -
 def test_language_of_the_record_wins_where_it_names_one(tmp_path: Path, given: Any, code: str) -> None:
     file = write(tmp_path / "a.jsonl", [record(TALK, "lmsys", language=given)])
     assert taken(file, languages=())[0].seed.language == code
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("How can I write a novel about my grandmother without hurting her?", "en"),
-        ("我想写一本关于我祖母的小说，应该怎么开始？", "zh"),
-        ("我哋聽日去邊度食飯好呢？你話啦。", "zh"),
-        ("日本の歴史について教えてください。", "ja"),
-        ("Wie schreibe ich einen Roman über meine Großmutter?", "de"),
-        ("1 + 1 = 2", "und"),
-        ("", "und"),
-    ],
-)
-def test_detected_language(text: str, code: str) -> None:
-    assert detect_language(text) == code
 
 
 def language_of(tmp_path: Path, user: str, answer: str) -> str:

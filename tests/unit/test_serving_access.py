@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from serving import access
 from serving.access import OPEN, Access, Refused, check_characters, check_messages, keys_of
 from serving.config import Limits, ServeConfig
-from serving.metrics import LOG
+from serving.metrics import LOG, Record
 from synuc.problem import Problem
 from synuc.types import Dialogue, Turn
 from tests.upstream import Detector, asking, gateway
@@ -82,8 +82,30 @@ def test_the_page_and_the_probes_are_open(locked: httpx.Client) -> None:
 
 
 def test_page_paths_open_nothing_else(locked: httpx.Client) -> None:
-    for path in ("/page/../config.py", "/page/%2e%2e/config.py", "/page/..%2fconfig.py", "//v1/conversations/x"):
+    for path in (
+        "/page/../config.py",
+        "/page/%2e%2e/config.py",
+        "/page/..%2fconfig.py",
+        "/docs/../v1/models",
+        "/docs/files/../core.py",
+        "//v1/conversations/x",
+    ):
         assert locked.get(path).status_code in (401, 404), path
+
+
+def test_a_conversation_is_seen_by_the_key_that_began_it(locked: httpx.Client) -> None:
+    first = {"Authorization": "Bearer first-key"}
+    second = [(b"x-api-key", "zweiter-schlüssel".encode())]
+    assert detect(locked, first, conversation_id="trip").status_code == 200
+    for headers in (first, {"x-api-key": "first-key"}):
+        assert locked.get("/v1/conversations/trip", headers=headers).json()["turns"] == 2
+    foreign = locked.get("/v1/conversations/trip", headers=second)
+    assert (foreign.status_code, foreign.json()["error"]["code"]) == (404, "unknown_conversation")
+    # The other key's conversation of this name is another one.
+    body = {"messages": asking("conflict"), "conversation_id": "trip"}
+    locked.post("/v1/detect", json=body, headers=second)
+    assert locked.get("/v1/conversations/trip", headers=second).json()["verdicts"] == {"IC": 1}
+    assert locked.get("/v1/conversations/trip", headers=first).json()["verdicts"] == {"ND": 1}
 
 
 @pytest.mark.parametrize("value", [None, "", " , ,"])
@@ -109,7 +131,7 @@ def test_only_a_key_is_known(given_key: str, keys: list[str]) -> None:
         status = status or message["status"]
 
     header = (b"authorization", b"Bearer " + given_key.encode("utf-8", "surrogatepass"))
-    scope = {"type": "http", "path": "/v1/detect", "headers": [header], "method": "POST"}
+    scope = {"type": "http", "path": "/v1/detect", "headers": [header], "method": "POST", "record": Record()}
     keys = [key.encode("utf-8", "surrogatepass").decode("utf-8", "replace").strip() for key in keys]
     asyncio.run(Access(app, keys, 10)(scope, None, send))  # type: ignore[arg-type]
     stripped = given_key.encode("utf-8", "surrogatepass").decode("latin-1").strip().encode("latin-1")

@@ -23,7 +23,7 @@ from actors.vllm_engine import InProcessVllm
 from serving import app, deployment
 from serving.config import DetectorConfig, ServeConfig
 from serving.deployment import Detector, DetectorClient, LedgersClient
-from serving.detection import Detection, DetectorBusy, DetectorDown, DetectRequest, UnknownAdapter
+from serving.detection import Detection, DetectorBusy, DetectorDown, DetectRequest, TooLong, UnknownAdapter
 from serving.gateway import create_app
 from serving.ledger import LedgerDown
 from synuc.effects import Fork
@@ -107,7 +107,13 @@ def test_a_detection_says_who_gave_it_and_what_it_took() -> None:
         return await (await started()).detect(REQUEST)
 
     found = asyncio.run(main())
-    assert (found.label, found.mode, found.model, found.adapter, found.version) == ("IC", "fast", "embedded", "", "")
+    assert (found.label, found.mode, found.model, found.adapter, found.version) == (
+        "IC",
+        "fast",
+        "embedded",
+        "",
+        "embedded",
+    )
     assert found.probabilities
     assert found.probabilities[max(found.probabilities, key=lambda label: label == "IC")] == pytest.approx(0.9)
     assert (found.prompt_tokens, found.completion_tokens) == (100, 1)
@@ -322,15 +328,19 @@ def test_a_replica_starts_with_a_missing_adapter_in_no_case(tmp_path: Path) -> N
 
 def test_a_call_that_fails_is_undetermined(engine: type[Engine]) -> None:
     async def answering(request: LLMRequest, path: str) -> NoReturn:
-        raise CallFailed("context_length", "too long")
+        raise CallFailed(kind, "why")
 
     engine.answering = staticmethod(answering)  # type: ignore[method-assign]
 
     async def main() -> Detection:
         return await (await started()).detect(REQUEST)
 
+    kind = "bad_request"
     found = asyncio.run(main())
-    assert (found.label, found.reason) == ("undetermined", "context_length")
+    assert (found.label, found.reason) == ("undetermined", "bad_request")
+    kind = "context_length"
+    with pytest.raises(TooLong, match="why"):
+        asyncio.run(main())
 
 
 def test_a_dead_engine_ends_the_replica(engine: type[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,7 +410,7 @@ class Handle:
     def __init__(self, *outcomes: Any, seconds: float = 0.0) -> None:
         self._outcomes, self._seconds = list(outcomes), seconds
         self.responses: list[Response] = []
-        self.detect = self.ready = self.get = self.update = self
+        self.detect = self.ready = self.get = self.update = self.verdict = self
 
     def remote(self, *_: Any) -> Response:
         self.responses.append(Response(self._outcomes.pop(0), self._seconds))
@@ -471,11 +481,12 @@ def test_cancelling_passes_on() -> None:
     assert handle.responses[0].cancelled
 
 
-def test_an_unknown_adapter_is_said_in_its_own_words() -> None:
-    for error in (UnknownAdapter("no adapter 'c'"), as_ray_brings_it(UnknownAdapter("no adapter 'c'"))):
-        with pytest.raises(UnknownAdapter) as unknown:
+@pytest.mark.parametrize("kind", [UnknownAdapter, TooLong])
+def test_what_is_wrong_with_a_request_is_said_in_its_own_words(kind: type[Exception]) -> None:
+    for error in (kind("it is this"), as_ray_brings_it(kind("it is this"))):
+        with pytest.raises(kind) as refused:
             ask(Handle(error))
-        assert str(unknown.value) == "no adapter 'c'"
+        assert str(refused.value) == "it is this"
 
 
 def test_a_fault_of_ours_is_a_detector_that_is_down() -> None:
@@ -508,16 +519,18 @@ def test_a_ledger_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Mon
     monkeypatch.setattr(deployment, "PATIENCE_S", 0.05)
     handle = Handle(None, seconds=30)
     with pytest.raises(LedgerDown, match=r"within 0\.05 s"):
-        asyncio.run(LedgersClient(handle).get("a"))
+        asyncio.run(LedgersClient(handle).get("", "a"))
     assert handle.responses[0].cancelled
 
 
 @pytest.mark.parametrize("error", [ActorDiedError(), BackPressureError(1, 1), as_ray_brings_it(ValueError("oops"))])
 def test_a_ledger_that_fails_is_down(error: Exception) -> None:
     with pytest.raises(LedgerDown):
-        asyncio.run(LedgersClient(Handle(error)).get("a"))
+        asyncio.run(LedgersClient(Handle(error)).get("", "a"))
     with pytest.raises(LedgerDown):
-        asyncio.run(LedgersClient(Handle(error)).update("a", FOUND, 1))
+        asyncio.run(LedgersClient(Handle(error)).update("", "a", "m", FOUND, 1))
+    with pytest.raises(LedgerDown):
+        asyncio.run(LedgersClient(Handle(error)).verdict("", "a", "m"))
 
 
 def test_a_detection_that_ray_lost_is_a_detector_that_is_down() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.clarify import BUTTON, SIDE, Language, clarification, language_of, plain
+from serving.clarify import BUTTON, SIDE, clarification, plain
 from serving.detection import Clarification, Found
+from synuc.language import Language
 
 FAMILY = Found(type="implicit", dimension="content_scope", value="family-friendly activities")
 JAZZ = Found(type="explicit", dimension="content_scope", value="add a late-night jazz show")
@@ -71,27 +72,6 @@ def test_each_type_has_its_own_words(language: Language) -> None:
         for n in ("explicit", "implicit")
     }
     assert len(questions) == 4
-
-
-@pytest.mark.parametrize(
-    ("said", "language"),
-    [
-        (("Add a jazz show.",), "en"),
-        (("再加一场爵士乐演出。",), "zh"),
-        (("用 Python 重写这个 function",), "zh"),
-        (("改成PDF",), "zh"),
-        (("Translate 你好 into English, please",), "en"),
-        (("もっと短くして、英語で書いてください",), "en"),
-        (("Добавь джаз",), "en"),
-        (("500?", "写一首诗"), "zh"),
-        (("500?", "Write a poem"), "en"),
-        (("42", "!?"), "en"),
-        ((), "en"),
-        (("Shorter, please", "写一首诗"), "en"),
-    ],
-)
-def test_the_users_language(said: tuple[str, ...], language: str) -> None:
-    assert language_of(*said) == language
 
 
 HOSTILE = [

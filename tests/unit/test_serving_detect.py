@@ -10,7 +10,7 @@ import pytest
 
 from serving.config import DetectorConfig
 from serving.detect import EVIDENCE, detect
-from serving.detection import Detection, DetectRequest, Mode, Span
+from serving.detection import Detection, DetectRequest, Mode, Span, TooLong
 from synuc.formatting import JUDGMENT, Answer, Item, Named, Retention, detector_messages, format_answer
 from synuc.neutralise import BREAK
 from synuc.types import CallFailed, Dialogue, Label, LLMRequest, Relation, Spoken, TaskHierarchy, Turn
@@ -189,7 +189,6 @@ def test_the_label_stands_without_its_probabilities(first: dict[str, float] | Ca
         (Spoken(text="I'm sorry, I can't help with that."), "refusal", "I'm sorry, I can't help with that."),
         (Spoken(text=f"{JUDGMENT}\nPerhaps"), "unparseable", f"{JUDGMENT}\nPerhaps"),
         (Spoken(text=f"{CONFLICT}\nor Normal Dialogue"), "unparseable", f"{CONFLICT}\nor Normal Dialogue"),
-        (CallFailed("context_length", "too long"), "context_length", ""),
         (CallFailed("content_filter", "withheld"), "content_filter", ""),
     ],
 )
@@ -201,6 +200,12 @@ def test_what_cant_be_read_is_undetermined(said: Any, reason: str, reasoning: st
     assert (detection.label, detection.reason, detection.reasoning) == ("undetermined", reason, reasoning)
     assert detection.probabilities is None
     assert detection.clarification is None
+
+
+@pytest.mark.parametrize("mode", ["fast", "reasoned"])
+def test_a_dialogue_of_too_many_tokens_is_no_verdict(mode: Mode) -> None:
+    with pytest.raises(TooLong, match="too long"):
+        judged(lambda request: CallFailed("context_length", "too long"), mode)
 
 
 def test_a_failed_call_is_undetermined_in_mode_fast_too() -> None:

@@ -272,6 +272,45 @@ def test_on_error(follow_up: str) -> None:
         assert upstream.got == []
 
 
+def test_too_many_tokens_for_the_detector_may_be_few_for_the_model() -> None:
+    with running_upstream() as upstream:
+        with gateway(Detector(), upstream) as address:
+            raw = client_of(address).chat.completions.with_raw_response.create(model="echo", messages=messages("long"))
+            assert raw.headers["x-synuc-label"] == "undetermined"
+            assert "too many tokens" in (raw.parse().model_extra or {})["synuc"]["reason"]
+        upstream.got.clear()
+        with gateway(Detector(), upstream, on_error="block") as address:
+            with pytest.raises(openai.APIStatusError, match="leave out the oldest messages") as blocked:
+                client_of(address).chat.completions.create(model="echo", messages=messages("long"))
+            assert (blocked.value.status_code, blocked.value.code) == (413, "too_many_tokens")
+        assert upstream.got == []
+
+
+def test_a_message_of_a_conversation_is_judged_once(upstream: Upstream) -> None:
+    detector = Detector()
+    with gateway(detector, upstream) as address:
+
+        def answered(follow_up: str, conversation: str) -> str:
+            response = httpx.post(
+                f"{address}/v1/chat/completions",
+                json={"model": "echo", "messages": asking(follow_up)},
+                headers={"x-synuc-conversation": conversation},
+            )
+            return response.headers["x-synuc-label"]
+
+        detected = {"messages": asking("conflict"), "conversation_id": "a"}
+        assert httpx.post(f"{address}/v1/detect", json=detected).json()["label"] == "IC"
+        assert answered("conflict", "a") == answered("conflict", "a") == "IC"
+        assert len(detector.asked) == 1
+        assert httpx.get(f"{address}/v1/conversations/a").json()["verdicts"] == {"IC": 1}
+        assert 'synuc_detections_total{label="IC"} 1.0' in httpx.get(f"{address}/metrics").text
+        # Another message, or one of another conversation, is another matter; and who asks for a verdict gets a new one.
+        assert answered("normal", "a") == "ND"
+        assert answered("conflict", "b") == "IC"
+        httpx.post(f"{address}/v1/detect", json=detected)
+        assert len(detector.asked) == 4
+
+
 def test_bad_requests(address: str) -> None:
     client = client_of(address, "ask")
     with pytest.raises(openai.UnprocessableEntityError, match="x-synuc-policy: Input should be 'annotate', 'clarify'"):

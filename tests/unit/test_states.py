@@ -15,10 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from safetensors.torch import load_file, save_file
 
+from actors.vllm_adapters import read_adapter
 from eval import states as module
 from eval.bench import BenchItem, Rationale
-from eval.config import adapter_weights
 from eval.folder import EvalFolder
 from eval.protocol import Result
 from eval.states import FILE, Encoder, States, StatesError, before_label, figures, silhouette, states
@@ -100,7 +101,7 @@ def a_run(path: Path, model: str, adapter: Path | None = None, kind: str = "vllm
     path.mkdir()
     identity: dict[str, Any] = {"kind": kind, "model": model, "adapter": adapter and str(adapter)}
     if adapter:
-        identity["adapter_weights"] = adapter_weights(adapter)
+        identity["adapter_weights"] = read_adapter(adapter, "adapter").version
     asked = {"prompt": "trained", "mode": "reasoned", **method}
     snapshot = {"protocol": "uc", "engines": {"model": identity}, "retention": "partial", **asked}
     folder.begin(Settings(), snapshot)
@@ -147,7 +148,8 @@ def test_an_adapter_that_was_trained_again_is_refused(llama: tuple[Backbone, Pat
     backbone, adapter = llama
     copied = shutil.copytree(adapter, tmp_path / "adapter")
     run = a_run(tmp_path / "run", backbone.model, copied)
-    (copied / "adapter_model.safetensors").write_bytes(b"others")
+    weights = load_file(copied / "adapter_model.safetensors")
+    save_file({name: 2 * weight for name, weight in weights.items()}, copied / "adapter_model.safetensors")
     with pytest.raises(StatesError, match="holds another adapter than the one that gave the answers"):
         states(run, never)
 
