@@ -34,6 +34,7 @@ _TEXT = (
 WORDS = _TEXT.split()
 LABELS = ("Normal Dialogue", "Explicit Revision", "Implicit Conflict")
 FAULTS = ("429", "500", "503", "drop", "garbage")
+HANG = "hang"
 # Fields that end a sample early if they are true.
 FALSE = ("revision_signal",)
 # What an answer's text becomes if the last message holds the word.
@@ -153,6 +154,8 @@ class Standin:
                 if fault is None:
                     await asyncio.sleep(options.service_time * slow)
                 stats.busy += time.perf_counter() - begun
+            if fault == HANG:
+                await asyncio.sleep(options.hang)
             if fault:
                 stats.errors += 1
                 return self._faulty(fault, request)
@@ -184,10 +187,10 @@ class Standin:
             return str(self.options.fault or "503")
         if self.luck.random() >= self.options.error_rate:
             return None
-        return str(self.options.fault or self.luck.choice(FAULTS))
+        return str(self.options.fault or self.luck.choice((*FAULTS, HANG) if self.options.hang else FAULTS))
 
     def _faulty(self, fault: str, request: web.Request) -> web.StreamResponse:
-        if fault == "drop":
+        if fault in ("drop", HANG):
             if request.transport:
                 request.transport.abort()
             return web.Response()
@@ -279,6 +282,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--error-rate", type=float, default=0.0)
     parser.add_argument("--fail-first", type=int, default=0, help="so many calls fail before the first good one")
     parser.add_argument("--fault", choices=FAULTS, help="the only kind of fault; else all kinds at random")
+    parser.add_argument("--hang", type=float, default=0.0, help="seconds that some faults keep silent; 0: none does")
     parser.add_argument("--retry-after", type=float, default=0.1, help="seconds, in the header of a 429")
     parser.add_argument("--nonsense", action="store_true", help="answers that are no JSON")
     parser.add_argument("--booleans", choices=("true", "random"), default="true")
