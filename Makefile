@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synuc-setup
 TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements/cpu.lock)
 
-.PHONY: setup demo test lint types unit local litellm-venv test-slow bench-synthesis bench-train bench-serve lock clean
+.PHONY: setup demo test lint types unit local litellm-venv test-slow bench-synthesis bench-train bench-serve bench-review chaos lock clean
 
 setup: $(STAMP)
 
@@ -54,7 +54,7 @@ $(LITELLM_STAMP): requirements/litellm.lock | $(STAMP)
 	$(BIN)/uv pip sync --quiet --python $(LITELLM)/bin/python requirements/litellm.lock
 	touch $@
 
-# About an hour: models that really learn.
+# Hours: models that really learn, and two of the paper's experiments at toy size.
 test-slow: setup
 	$(BIN)/pytest tests/slow -s
 
@@ -64,12 +64,19 @@ bench-train: setup
 bench-serve: setup
 	$(BIN)/python -m tests.bench_serve
 
+bench-review: setup
+	$(BIN)/python -m tests.bench_review
+
+# Twenty runs of each kind of kill: more than an hour.
+chaos: setup
+	$(BIN)/python -m tests.chaos.runs
+
 bench-synthesis: setup
 	$(BIN)/python -m tests.bench_synthesis
 
 # Resolves pyproject.toml into the lock; needs torch's CPU wheels within uv's reach (UV_FIND_LINKS or UV_INDEX).
 lock:
-	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra local --extra train --extra eval --extra hub --extra dev \
+	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra local --extra train --extra eval --extra dense --extra review --extra hub --extra dev \
 	    --override requirements/overrides.txt --python-version 3.11 --no-annotate --no-header -q -o requirements/cpu.lock
 
 clean:

@@ -91,14 +91,14 @@ class Service:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
     async def _conversation(self, request: web.Request) -> web.Response:
-        conversation = self.ledger.get(request.match_info["id"])
+        conversation = self.ledger.get("", request.match_info["id"])
         return web.json_response(conversation.model_dump(mode="json")) if conversation else _error(404, "unknown")
 
     async def _detect(self, request: web.Request) -> web.Response:
         body = await request.json()
         said = [message["content"] for message in body["messages"] if message["role"] == "user"]
         detection = verdict(said, self.conflicts, fast=body["mode"] == "fast")
-        self.ledger.update(body["conversation_id"], detection, len(said))
+        self.ledger.update("", body["conversation_id"], "", detection, len(said))
         return web.json_response(detection.model_dump(mode="json"))
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:

@@ -27,6 +27,7 @@ from serving.detection import (
     DetectorDown,
     DetectRequest,
     Found,
+    TooLong,
     UnknownAdapter,
 )
 from serving.gateway import create_app
@@ -227,7 +228,7 @@ VERDICTS = {
 
 @dataclass
 class Detector:
-    """Gives the verdict that the follow-up's first word names; `busy` and `down` fail, `hang` never ends."""
+    """Gives the verdict that the follow-up's first word names; `busy`, `down` and `long` fail, `hang` never ends."""
 
     asked: list[DetectRequest] = field(default_factory=list)
     began: threading.Event = field(default_factory=threading.Event)
@@ -242,6 +243,8 @@ class Detector:
             raise DetectorBusy(6.2)
         if word == "down":
             raise DetectorDown("none within 60 s")
+        if word == "long":
+            raise TooLong("9000 tokens of prompt and 1024 of answer exceed engine.max_model_len=8192")
         if word == "hang":
             self.began.set()
             try:
@@ -258,11 +261,14 @@ class NearLedger:
     def __init__(self) -> None:
         self._ledger = Ledger(LedgerConfig(), time.time)
 
-    async def update(self, id: str, detection: Detection, turns: int) -> Conversation:
-        return self._ledger.update(id, detection, turns)
+    async def update(self, owner: str, id: str, message: str, detection: Detection, turns: int) -> Conversation:
+        return self._ledger.update(owner, id, message, detection, turns)
 
-    async def get(self, id: str) -> Conversation | None:
-        return self._ledger.get(id)
+    async def get(self, owner: str, id: str) -> Conversation | None:
+        return self._ledger.get(owner, id)
+
+    async def verdict(self, owner: str, id: str, message: str) -> Detection | None:
+        return self._ledger.verdict(owner, id, message)
 
 
 async def _ready() -> bool:
