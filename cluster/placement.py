@@ -28,33 +28,38 @@ class Placement:
     dialogues_in_flight: int
 
 
-def place(engines: Sequence[VllmEngine | OpenAIEngine], cluster: Cluster, resources: Mapping[str, float]) -> Placement:
-    """The placement of a job, each of whose workers has these `engines`, on a cluster with total `resources`.
+def place(
+    engines: Sequence[VllmEngine | OpenAIEngine], cluster: Cluster, nodes: Sequence[Mapping[str, float]]
+) -> Placement:
+    """The placement of a job, each of whose workers has these `engines`, on a cluster of `nodes` with these resources.
 
     In-process engines get a worker per engine's worth of GPUs (or one on a machine without GPUs); endpoints get one
     process for every `SLOTS_PER_PROCESS` calls in flight, as far as there are CPUs. One CPU is left to the tasks that
     read; driver and memory actor, on the head, reserve none.
 
     Raises:
-        DoesNotFit: the engines of one worker want more GPUs than there are.
+        DoesNotFit: the engines of one worker want more GPUs than a node has.
     """
     in_process = [engine for engine in engines if isinstance(engine, VllmEngine)]
     endpoints = [engine for engine in engines if isinstance(engine, OpenAIEngine)]
     gpus = 0.0
-    if in_process and resources.get("GPU", 0) > 0:
+    # Tasks that read want a CPU; if workers held all of them, the run would wait for ever.
+    spare = max(0, int(sum(node.get("CPU", 0) for node in nodes)) - 1)
+    largest = max((node.get("GPU", 0) for node in nodes), default=0)
+    if in_process and largest:
         gpus = float(sum(engine.tensor_parallel_size for engine in in_process))
-        if gpus > resources["GPU"]:
+        if gpus > largest:
             raise DoesNotFit(
-                f"a worker's engines want {gpus:g} GPUs together and the cluster has {resources['GPU']:g}: lower "
-                "tensor_parallel_size, give fewer roles an engine of their own, or add GPUs"
+                f"a worker's engines want {gpus:g} GPUs of one node together and the largest has {largest:g}: lower "
+                "tensor_parallel_size, give fewer roles an engine of their own, or add larger nodes"
             )
-        workers = int(resources["GPU"] // gpus)
+        workers = sum(int(node.get("GPU", 0) // gpus) for node in nodes)
     elif in_process:
         workers = 1
     else:
         slots = max(engine.max_in_flight for engine in endpoints)
-        workers = min(-(-slots // SLOTS_PER_PROCESS), max(1, int(resources.get("CPU", 1)) - 1))
+        workers = min(-(-slots // SLOTS_PER_PROCESS), max(1, spare))
     workers = cluster.workers or workers
     slots = max(e.max_in_flight if isinstance(e, VllmEngine) else -(-e.max_in_flight // workers) for e in engines)
     dialogues = cluster.dialogues_in_flight or max(2, int(slots * DIALOGUES_PER_SLOT))
-    return Placement(workers, cpus=1.0, gpus=gpus, dialogues_in_flight=dialogues)
+    return Placement(workers, cpus=min(1.0, spare / workers), gpus=gpus, dialogues_in_flight=dialogues)

@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from actors.engine import build_engine
-from cluster.connect import connected
+from cluster.connect import connected, nodes
 from cluster.placement import Placement, place
 from eval import prompting
 from eval.config import EvalRun
@@ -134,9 +134,7 @@ def _ask(
     evaluation: Evaluation, left: Sequence[Item], run: EvalRun, folder: EvalFolder, total: int, console: Console
 ) -> None:
     with connected(run.settings.cluster.address):
-        import ray
-
-        placement = place(run.distinct(), run.settings.cluster, ray.cluster_resources())  # type: ignore[no-untyped-call]
+        placement = place(run.distinct(), run.settings.cluster, nodes())
         with _written(folder):
             folder.drop_metrics()
         with _Progress(console, total, total - len(left)) as progress:

@@ -10,7 +10,7 @@ from typing import get_args
 
 from rich.console import Console
 
-from cluster.connect import connected
+from cluster.connect import connected, nodes
 from cluster.placement import place
 from pipelines.estimate import COUNTED, EngineUse, estimate, print_estimate
 from pipelines.readers import Refused
@@ -66,9 +66,7 @@ def draw(items: Iterable[Taken | Refused], n: int, seed: int) -> tuple[list[Seed
 
 
 def _workers(config: RunConfig) -> int:
-    import ray
-
-    return place(config.engines(), config.cluster, ray.cluster_resources()).workers  # type: ignore[no-untyped-call]
+    return place(config.engines(), config.cluster, nodes()).workers
 
 
 def engine_uses(config: RunConfig, workers: int) -> list[EngineUse]:

@@ -159,8 +159,8 @@ def test_synthesis_is_as_wide_as_its_endpoint() -> None:
     (workers,) = cluster_of("rayjob-synthesis")["workerGroupSpecs"]
     (synthesize, _) = entrypoint(manifest("rayjob-synthesis")["spec"]["entrypoint"])
     config = config_of(synthesize)
-    placed = place(config.engines(), config.cluster, resources(workers))
-    assert placed == place(config.engines(), config.cluster, {"CPU": 1000.0})
+    placed = place(config.engines(), config.cluster, [resources(workers)])
+    assert placed == place(config.engines(), config.cluster, [{"CPU": 1000.0}])
 
 
 def test_training_has_a_gpu_for_every_worker() -> None:
@@ -172,11 +172,11 @@ def test_training_has_a_gpu_for_every_worker() -> None:
 def test_the_cluster_of_ray_up_has_an_engine_on_every_gpu() -> None:
     config = ray_cluster()
     node = config["available_node_types"]["gpu"]
-    there = {name: amount * node["min_workers"] for name, amount in node["resources"].items()}
+    there = [node["resources"]] * node["min_workers"]
     run = config_of(next(words for words in commands() if "configs/gpu.yaml" in words))
     placed = place(run.engines(), run.cluster, there)
-    assert placed.workers * placed.gpus == there["GPU"]
-    assert placed.workers * placed.cpus < there["CPU"]
+    assert placed.workers * placed.gpus == sum(one["GPU"] for one in there)
+    assert placed.workers * placed.cpus < sum(one["CPU"] for one in there)
 
 
 # KubeRay

@@ -19,43 +19,56 @@ def endpoint(in_flight: int = 64) -> OpenAIEngine:
 
 
 def test_an_engine_for_every_gpu_and_none_beyond() -> None:
-    assert place([vllm()], Cluster(), {"CPU": 64, "GPU": 4}) == Placement(4, 1.0, 1.0, 96)
+    assert place([vllm()], Cluster(), [{"CPU": 64, "GPU": 4}]) == Placement(4, 1.0, 1.0, 96)
 
 
 def test_an_engine_on_several_gpus_gets_them_together() -> None:
-    assert place([vllm(2)], Cluster(), {"CPU": 64, "GPU": 5}) == Placement(2, 1.0, 2.0, 96)
+    assert place([vllm(2)], Cluster(), [{"CPU": 64, "GPU": 5}]) == Placement(2, 1.0, 2.0, 96)
+
+
+def test_an_engine_never_spans_nodes() -> None:
+    assert place([vllm(4)], Cluster(), [{"CPU": 64, "GPU": 6}, {"CPU": 64, "GPU": 6}, {"CPU": 8}]).workers == 2
+    with pytest.raises(DoesNotFit, match="of one node"):
+        place([vllm(4)], Cluster(), [{"CPU": 64, "GPU": 2}, {"CPU": 64, "GPU": 2}])
 
 
 def test_the_engines_of_all_roles_fit_into_each_worker() -> None:
-    placed = place([vllm(2), vllm(1, in_flight=128)], Cluster(), {"CPU": 64, "GPU": 6})
+    placed = place([vllm(2), vllm(1, in_flight=128)], Cluster(), [{"CPU": 64, "GPU": 6}])
     assert placed == Placement(2, 1.0, 3.0, 192)
 
 
 def test_without_gpus_an_engine_gets_the_machine() -> None:
-    assert place([vllm(in_flight=16)], Cluster(), {"CPU": 8}) == Placement(1, 1.0, 0.0, 24)
+    assert place([vllm(in_flight=16)], Cluster(), [{"CPU": 8}]) == Placement(1, 1.0, 0.0, 24)
 
 
 def test_an_engine_that_fits_nowhere_is_said_at_once() -> None:
-    with pytest.raises(DoesNotFit, match=r"want 4 GPUs together and the cluster has 2: lower tensor_parallel_size"):
-        place([vllm(4)], Cluster(), {"CPU": 8, "GPU": 2})
+    with pytest.raises(
+        DoesNotFit, match=r"want 4 GPUs of one node together and the largest has 2"
+    ):
+        place([vllm(4)], Cluster(), [{"CPU": 8, "GPU": 2}])
     with pytest.raises(DoesNotFit):
-        place([vllm(1), vllm(2)], Cluster(workers=1), {"CPU": 8, "GPU": 2})
+        place([vllm(1), vllm(2)], Cluster(workers=1), [{"CPU": 8, "GPU": 2}])
 
 
 def test_an_endpoint_needs_a_process_for_its_calls_and_leaves_a_cpu_for_reading() -> None:
-    assert place([endpoint(64)], Cluster(), {"CPU": 8}) == Placement(1, 1.0, 0.0, 96)
-    assert place([endpoint(512)], Cluster(), {"CPU": 8}) == Placement(4, 1.0, 0.0, 192)
-    assert place([endpoint(512)], Cluster(), {"CPU": 3}) == Placement(2, 1.0, 0.0, 384)
-    assert place([endpoint(512)], Cluster(), {"CPU": 1}).workers == 1
+    assert place([endpoint(64)], Cluster(), [{"CPU": 8}]) == Placement(1, 1.0, 0.0, 96)
+    assert place([endpoint(512)], Cluster(), [{"CPU": 8}]) == Placement(4, 1.0, 0.0, 192)
+    assert place([endpoint(512)], Cluster(), [{"CPU": 3}]) == Placement(2, 1.0, 0.0, 384)
+    assert place([endpoint(512)], Cluster(), [{"CPU": 1}]).workers == 1
 
 
 def test_an_endpoint_beside_an_engine_on_gpus_takes_no_workers_of_its_own() -> None:
-    placed = place([vllm(in_flight=32), endpoint(1000)], Cluster(), {"CPU": 64, "GPU": 2})
+    placed = place([vllm(in_flight=32), endpoint(1000)], Cluster(), [{"CPU": 64, "GPU": 2}])
     assert placed == Placement(2, 1.0, 1.0, 750)
 
 
+def test_more_workers_than_cpus_leave_room_for_reading() -> None:
+    assert place([endpoint()], Cluster(workers=2), [{"CPU": 2}]) == Placement(2, 0.5, 0.0, 48)
+    assert place([endpoint()], Cluster(workers=1), [{"CPU": 1}]).cpus == 0.0
+
+
 def test_what_the_settings_say_wins() -> None:
-    placed = place([vllm()], Cluster(workers=7, dialogues_in_flight=5), {"CPU": 64, "GPU": 4})
+    placed = place([vllm()], Cluster(workers=7, dialogues_in_flight=5), [{"CPU": 64, "GPU": 4}])
     assert placed == Placement(7, 1.0, 1.0, 5)
 
 
@@ -72,11 +85,12 @@ def test_what_is_placed_fits_and_keeps_every_slot_busy(
     engines: list[VllmEngine | OpenAIEngine], cpus: int, gpus: int
 ) -> None:
     try:
-        placed = place(engines, Cluster(), {"CPU": cpus, "GPU": gpus})
+        placed = place(engines, Cluster(), [{"CPU": cpus, "GPU": gpus}])
     except DoesNotFit:
         assert sum(e.tensor_parallel_size for e in engines if isinstance(e, VllmEngine)) > gpus > 0
         return
     assert placed.workers >= 1
+    assert placed.workers * placed.cpus <= max(0, cpus - 1) + 1e-9
     assert placed.workers * placed.gpus <= gpus
     if all(isinstance(engine, OpenAIEngine) for engine in engines):
         assert placed.workers <= max(1, cpus - 1)
