@@ -23,7 +23,7 @@ from rich.console import Console
 
 from actors.engine import build_engine
 from actors.retrieval import check as check_retrieval
-from cluster.connect import connected
+from cluster.connect import connected, nodes
 from cluster.placement import place
 from pipelines.budget import Closing, Purse
 from pipelines.programs import program, prompts_version
@@ -148,7 +148,7 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         from actors.memory import start_memory
         from actors.worker import SynthesisWorker
 
-        placement = place(config.engines(), config.cluster, ray.cluster_resources())  # type: ignore[no-untyped-call]
+        placement = place(config.engines(), config.cluster, nodes())
         here = ray.get_runtime_context().get_node_id()
         memory = start_memory(
             folder.path, config.method.k, config.method.update_threshold, config.cluster.lease_s, here
