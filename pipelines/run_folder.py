@@ -7,6 +7,7 @@
     samples/          one row per sample (Parquet); a dialogue is finished when its samples are here
     calls/            the usage ledger: one row per call of an LLM (Parquet)
     memory/           snapshot and journal of the memory actor
+    reviewed.json     what the memory began with from people's reviews, if anything, and counts
     sessions.jsonl    one line per start: when, how long, how it ended
     export/           made by `synuc export`
 

@@ -29,6 +29,7 @@ from pipelines.budget import Closing, Purse
 from pipelines.programs import program, prompts_version
 from pipelines.progress import Progress
 from pipelines.readers import Refused
+from pipelines.reviewed import remember, summary, take
 from pipelines.run_folder import RunFolder, sample_row
 from pipelines.seeds import SeedStats, read_seeds
 from synuc.config import RunConfig, method_snapshot
@@ -50,6 +51,7 @@ def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
 
     Raises:
         RunError: the folder is in use, or was begun with another method.
+        ReviewsError: what people said for its memory can't be used, or has changed.
         SeedError: the seeds can't be read.
         RetrievalUnavailable, EmbeddingModelMissing: what the method's retrieval needs isn't there.
         EngineUnavailable: an engine doesn't answer, before anything was begun.
@@ -60,7 +62,7 @@ def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
     folder = RunFolder(path)
     with folder.locked(), _disk_errors(folder):
         purse = Purse(config, folder)
-        folder.begin(config, method_snapshot(config, prompts_version(config.method.program)))
+        _begin(config, folder, console)
         facts = folder.ingest() or _ingest(config, folder, console)
         finished = folder.finished()
         total = facts["taken"]
@@ -95,6 +97,15 @@ def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
                 workers=config.cluster.workers,
             )
     return True
+
+
+def _begin(config: RunConfig, folder: RunFolder, console: Console) -> None:
+    """Begin the run or go on with it; its memory begins with what people said, if they said anything."""
+    reviewed = take(config.memory_from, folder.path)
+    folder.begin(config, method_snapshot(config, prompts_version(config.method.program), reviewed.fingerprint))
+    if reviewed.trajectories:
+        remember(reviewed, folder.path, config.method.k, config.method.update_threshold)
+        console.print(summary(reviewed.counts), soft_wrap=True)
 
 
 def _ingest(config: RunConfig, folder: RunFolder, console: Console) -> dict[str, Any]:

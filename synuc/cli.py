@@ -70,6 +70,13 @@ def synthesize(
     configs: Configs = [],
     overrides: Overrides = [],
     seeds: Annotated[list[str], typer.Option("--seeds", help="Seed files, instead of the config's.")] = [],
+    memory_from: Annotated[
+        list[str],
+        typer.Option(
+            "--memory-from",
+            help="REVIEW=RUN: a spot check's folder or export and the run it was about; again for more.",
+        ),
+    ] = [],
     budget_usd: Annotated[
         float | None, typer.Option("--budget-usd", help="Stop when the run has cost so much, by the engines' prices.")
     ] = None,
@@ -82,6 +89,8 @@ def synthesize(
     estimate_seeds: Annotated[int, typer.Option("--estimate-seeds", min=2, help="Dialogues of that sample.")] = 20,
 ) -> None:
     """Synthesise labelled follow-ups for seed dialogues. Exit code 3: the budget is reached, and dialogues are left."""
+    import json
+
     from rich.console import Console
 
     from pipelines.budget import BudgetReached
@@ -91,7 +100,12 @@ def synthesize(
     seed_paths = [f"seeds.paths=[{', '.join(map(repr, seeds))}]"] if seeds else []
     budget = [f"budget.usd={budget_usd}"] if budget_usd is not None else []
     budget += [f"budget.tokens={budget_tokens}"] if budget_tokens is not None else []
-    config = load(configs, [*overrides, *seed_paths, *budget])
+    pairs = [pair.rpartition("=")[::2] for pair in memory_from]
+    if not all(review and reviewed for review, reviewed in pairs):
+        raise Problem("--memory-from: write it as REVIEW=RUN, a spot check's folder and the run that it was about")
+    reviews = [{"review": review, "run": reviewed} for review, reviewed in pairs]
+    memory = [f"memory_from={json.dumps(reviews)}"] if reviews else []
+    config = load(configs, [*overrides, *seed_paths, *memory, *budget])
     if not config.seeds.paths:
         raise Problem(
             "no seeds: give --seeds PATH or set seeds.paths; --seeds sharegpt-sample takes the packaged dialogues"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from synuc.layers import Section, compose
 from synuc.types import Label, Role
@@ -113,6 +113,11 @@ class Method(Section):
     constraint_verifier: bool = Field(True, description="ablation: off checks the final sample with one direct call")
     parse_attempts: int = Field(3, ge=1, description="times a call is asked before its answer counts as unparseable")
 
+    @property
+    def remembers(self) -> bool:
+        """Whether trajectories of implicit conflicts are recorded, and shown to later ones."""
+        return self.program == "synuc" and Label.IC in self.labels and self.memory and self.trajectory_update
+
     @model_validator(mode="after")
     def _embedded_pools_its_mean(self) -> Method:
         if self.retrieval == "dense" and self.embedding_model == EMBEDDED and self.embedding_pooling != "mean":
@@ -141,6 +146,13 @@ class Budget(Section):
         return self.usd is not None or self.tokens is not None
 
 
+class Reviews(Section):
+    """What people said of a run's samples."""
+
+    review: str = Field(description="export of a spot check, or its project's folder")
+    run: str = Field(description="folder of the synthesis run that it was about")
+
+
 class RunConfig(Section):
     """One synthesis run."""
 
@@ -150,6 +162,15 @@ class RunConfig(Section):
     method: Method = Method()
     cluster: Cluster = Cluster()
     budget: Budget = Budget()
+    memory_from: tuple[Reviews, ...] = Field((), description="reviews whose verdicts the memory begins with")
+
+    @field_validator("memory_from")
+    @classmethod
+    def _there_is_a_memory(cls, reviews: tuple[Reviews, ...], info: ValidationInfo) -> tuple[Reviews, ...]:
+        method = info.data.get("method")
+        if reviews and method and not method.remembers:
+            raise ValueError("this method has no memory of implicit conflicts that reviews could go into")
+        return reviews
 
     def engine_of(self, role: Role) -> VllmEngine | OpenAIEngine:
         return self.roles.get(role, self.engine)
@@ -166,8 +187,11 @@ class RunConfig(Section):
 METHOD_FIELDS_OF_ENGINE = ("kind", "model", "adapter")
 
 
-def method_snapshot(config: RunConfig, prompts_version: str) -> dict[str, Any]:
-    """What may not change while a run is continued: seeds, method, the roles' models, the prompts."""
+def method_snapshot(config: RunConfig, prompts_version: str, reviewed: str = "") -> dict[str, Any]:
+    """What may not change while a run is continued: seeds, method, the roles' models, the prompts.
+
+    `reviewed` is the fingerprint of what the memory begins with, empty if that is nothing.
+    """
     engines = {role: config.engine_of(role).model_dump() for role in get_args(Role)}
     return {
         "seeds": config.seeds.model_dump(mode="json"),
@@ -176,6 +200,7 @@ def method_snapshot(config: RunConfig, prompts_version: str) -> dict[str, Any]:
             role: {key: engine.get(key) for key in METHOD_FIELDS_OF_ENGINE} for role, engine in engines.items()
         },
         "prompts": prompts_version,
+        **({"reviewed": reviewed} if reviewed else {}),
     }
 
 

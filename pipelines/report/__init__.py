@@ -21,6 +21,7 @@ from pipelines.report.counts import (
 )
 from pipelines.report.printing import print_report
 from pipelines.report.usage import memory_use, time_spent, usage
+from pipelines.reviewed import take
 from pipelines.run_folder import RunFolder
 from synuc.folder import RunError
 from synuc.sample import Outcome
@@ -67,4 +68,5 @@ def figures(folder: RunFolder, tokenizer: str = "") -> dict[str, Any]:
         "usage": usage(folder, finished),
         "time": time_spent(folder),
         "memory": memory_use(folder),
+        "reviewed": take((), folder.path).counts,
     }

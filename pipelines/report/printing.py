@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelines.report.tables import new_table, section, short
+from pipelines.reviewed import summary
 from synuc.figures import percent
 from synuc.progress import duration
 from synuc.sample import Outcome
@@ -29,6 +30,8 @@ def print_report(data: Mapping[str, Any], console: Console) -> None:
         for speaking, row in data["memory"].items():
             table.add_row(speaking, *map(short, row.values()))
         section(console, "Memory", table)
+    if data["reviewed"]["successes"] or data["reviewed"]["failures"]:
+        console.print(summary(data["reviewed"]))
     if "quality" in data:
         from pipelines.quality.printing import print_quality
 
