@@ -134,7 +134,13 @@ class SynthesisWorker:
             case LLMRequest():
                 return await self._ask(effect, ledger)
             case Fork():
-                return await asyncio.gather(*(self._drive(program, ledger) for program in effect.programs))
+                works = (self._drive(program, ledger) for program in effect.programs)
+                results = await asyncio.gather(*works, return_exceptions=True)
+                # Only now, so that the ledger has the calls of all.
+                for result in results:
+                    if isinstance(result, BaseException):
+                        raise result
+                return results
             case ReadRepository():
                 return await self.memory.view.remote(effect.speaking)
             case RecordTrajectory():

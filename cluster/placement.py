@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from synuc.config import Cluster, OpenAIEngine, VllmEngine
 from synuc.problem import Problem
@@ -43,8 +44,6 @@ def place(
     in_process = [engine for engine in engines if isinstance(engine, VllmEngine)]
     endpoints = [engine for engine in engines if isinstance(engine, OpenAIEngine)]
     gpus = 0.0
-    # Tasks that read want a CPU; if workers held all of them, the run would wait for ever.
-    spare = max(0, int(sum(node.get("CPU", 0) for node in nodes)) - 1)
     largest = max((node.get("GPU", 0) for node in nodes), default=0)
     if in_process and largest:
         gpus = float(sum(engine.tensor_parallel_size for engine in in_process))
@@ -58,8 +57,28 @@ def place(
         workers = 1
     else:
         slots = max(engine.max_in_flight for engine in endpoints)
-        workers = min(-(-slots // SLOTS_PER_PROCESS), max(1, spare))
+        workers = min(-(-slots // SLOTS_PER_PROCESS), max(1, sum(map(_whole_cpus, nodes)) - 1))
     workers = cluster.workers or workers
     slots = max(e.max_in_flight if isinstance(e, VllmEngine) else -(-e.max_in_flight // workers) for e in engines)
     dialogues = cluster.dialogues_in_flight or max(2, int(slots * DIALOGUES_PER_SLOT))
-    return Placement(workers, cpus=min(1.0, spare / workers), gpus=gpus, dialogues_in_flight=dialogues)
+    return Placement(workers, _cpus(workers, gpus, nodes), gpus, dialogues)
+
+
+def _whole_cpus(node: Mapping[str, float]) -> int:
+    return int(node.get("CPU", 0))
+
+
+def _cpus(workers: int, gpus: float, nodes: Sequence[Mapping[str, float]]) -> float:
+    """What of a CPU each worker reserves: so much that, however Ray deals them out, a node keeps a whole one.
+
+    Tasks that read want it, and without it a run would wait for ever. Workers that don't find enough whole CPUs share
+    them in equal parts: k of them can leave k - 1 free on each node, and no whole one.
+    """
+    there = [node for node in nodes if _whole_cpus(node)]
+    spare = sum(map(_whole_cpus, there)) - len(there)
+    if not spare:
+        return 1.0 if workers < len(there) else 0.0
+    parts = max(1, ceil((workers - len(there) + 1) / spare))
+    if gpus:
+        parts = max(parts, *(ceil(node.get("GPU", 0) // gpus / _whole_cpus(node)) for node in there))
+    return 1 / parts

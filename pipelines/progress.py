@@ -26,8 +26,8 @@ class Progress(Status):
         self.started = time.monotonic()
 
     def add(self, samples: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]]) -> None:
-        """A dialogue has finished with these samples and calls."""
-        self.done += 1
+        """A dialogue has finished with these samples and calls; without samples, it has only cost them."""
+        self.done += bool(samples)
         self.outcomes.update((sample["label"] or "-", sample["outcome"]) for sample in samples)
         self.calls += len(calls)
         self.tokens += sum(call["prompt_tokens"] + call["completion_tokens"] for call in calls)

@@ -201,12 +201,12 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
             with _Sink(folder, progress, purse) as sink:
                 for table in tables:
                     for row in table.to_pylist():
-                        if row["fatal"]:
-                            raise RunStopped(row["fatal"])
                         if row["held"]:
                             closing.held(row["seed_id"])
                         else:
                             sink.add(row)
+                        if row["fatal"]:
+                            raise RunStopped(row["fatal"])
                     # Asked each time: a memory that Ray has restarted meanwhile isn't closed any more.
                     if purse.empty and closing.over(ray.get(memory.close.remote()), sink.seen):
                         break
@@ -243,12 +243,13 @@ class _Sink:
     def add(self, row: dict[str, Any]) -> None:
         if self.failure:
             raise self.failure
-        if row["seed_id"] in self.seen:
-            return
-        self.seen.add(row["seed_id"])
-        samples = [sample_row(Sample.model_validate(sample)) for sample in json.loads(row["samples"])]
+        # Whatever comes of a dialogue, its calls were made and are paid for.
+        new = not row["fatal"] and row["seed_id"] not in self.seen
+        samples = [sample_row(Sample.model_validate(sample)) for sample in json.loads(row["samples"])] if new else []
         calls = [{"seed_id": row["seed_id"], **call} for call in json.loads(row["calls"])]
         self.purse.pay(calls)
+        if new:
+            self.seen.add(row["seed_id"])
         with self._lock:
             self.samples += samples
             self.calls += calls

@@ -8,8 +8,8 @@ SIGKILL; a driver that ended is started again by the same command until it says 
 
 - lost, doubled: samples that a dialogue lacks, or has more than once;
 - forgotten: trajectories that were on disk when a process was killed, and aren't in the memory at the end;
-- repeated: good answers of the endpoint beyond those that an undisturbed run would ask for, per kill. It must not
-  be more than all calls in flight and all of the dialogues in flight had asked for before.
+- repeated: good answers of the endpoint beyond one for each call that the samples rest on;
+- unaccounted: good answers that no row of the usage ledger tells of.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def main(argv: Sequence[str]) -> int:
                 outcomes.append(one_run(made, kind, seed, endpoint, folder))
             console.print(outcomes[-1], soft_wrap=True)
     console.print(table(outcomes))
-    return int(any(one.lost or one.doubled or one.forgotten for one in outcomes))
+    return int(any(one.lost or one.doubled or one.forgotten or one.kills < KILLS for one in outcomes))
 
 
 if __name__ == "__main__":

@@ -42,9 +42,7 @@ def test_without_gpus_an_engine_gets_the_machine() -> None:
 
 
 def test_an_engine_that_fits_nowhere_is_said_at_once() -> None:
-    with pytest.raises(
-        DoesNotFit, match=r"want 4 GPUs of one node together and the largest has 2"
-    ):
+    with pytest.raises(DoesNotFit, match=r"want 4 GPUs of one node together and the largest has 2"):
         place([vllm(4)], Cluster(), [{"CPU": 8, "GPU": 2}])
     with pytest.raises(DoesNotFit):
         place([vllm(1), vllm(2)], Cluster(workers=1), [{"CPU": 8, "GPU": 2}])
@@ -65,6 +63,24 @@ def test_an_endpoint_beside_an_engine_on_gpus_takes_no_workers_of_its_own() -> N
 def test_more_workers_than_cpus_leave_room_for_reading() -> None:
     assert place([endpoint()], Cluster(workers=2), [{"CPU": 2}]) == Placement(2, 0.5, 0.0, 48)
     assert place([endpoint()], Cluster(workers=1), [{"CPU": 1}]).cpus == 0.0
+
+
+@given(
+    workers=st.integers(1, 60),
+    nodes=st.lists(st.fixed_dictionaries({"CPU": st.integers(0, 16)}), min_size=1, max_size=5),
+)
+def test_a_whole_cpu_is_left_wherever_the_workers_go(workers: int, nodes: list[dict[str, float]]) -> None:
+    cpus = place([endpoint()], Cluster(workers=workers), nodes).cpus
+    assert 0 <= cpus <= 1
+    if cpus:
+        # So many workers could take the last whole CPU of every node.
+        assert sum(int((node["CPU"] - 1) / cpus + 1e-9) + 1 for node in nodes if node["CPU"]) > workers
+
+
+def test_workers_on_gpus_find_their_share_of_a_cpu() -> None:
+    nodes = [{"CPU": 4, "GPU": 4}, {"CPU": 4, "GPU": 4}]
+    assert place([vllm()], Cluster(), nodes) == Placement(8, 0.5, 1.0, 96)
+    assert place([vllm()], Cluster(), [{"CPU": 2, "GPU": 8}, {"CPU": 64}]).cpus == 0.25
 
 
 def test_what_the_settings_say_wins() -> None:
@@ -90,7 +106,6 @@ def test_what_is_placed_fits_and_keeps_every_slot_busy(
         assert sum(e.tensor_parallel_size for e in engines if isinstance(e, VllmEngine)) > gpus > 0
         return
     assert placed.workers >= 1
-    assert placed.workers * placed.cpus <= max(0, cpus - 1) + 1e-9
     assert placed.workers * placed.gpus <= gpus
     if all(isinstance(engine, OpenAIEngine) for engine in engines):
         assert placed.workers <= max(1, cpus - 1)
