@@ -141,6 +141,8 @@ def _print_header(sample: Sample, console: Console) -> None:
         rows.append(("schema", sample.speaking.value))
     if sample.relation:
         rows.append(("relation", sample.relation.value))
+    if sample.contrast:
+        rows.append(("contrast", f"{sample.contrast.new}, which {sample.contrast.anchor} excludes"))
     if sample.repository_version is not None:
         rows.append(("memory", f"version {sample.repository_version} of the schema's repository"))
     _fields(console, rows)

@@ -84,7 +84,7 @@ class Seeds(Section):
     max_chars: int = Field(40_000, ge=1, description="of the whole dialogue")
 
 
-ProgramName = Literal["synuc", "baize", "multiturninstruct", "refed", "coninstruct", "designer"]
+ProgramName = Literal["synuc", "contrastive", "baize", "multiturninstruct", "refed", "coninstruct", "designer"]
 Pooling = Literal["last", "mean"]
 EMBEDDED = "embedded"
 
@@ -97,7 +97,9 @@ class Method(Section):
     tau: int = Field(80, ge=0, le=100, description="least confidence q of an accepted sample")
     k: int = Field(3, ge=1, description="trajectories kept in R+ and in R- of a schema")
     update_threshold: int = Field(10, ge=1, description="trajectories in a schema's buffer that trigger an update")
-    program: ProgramName = Field("synuc", description="what makes the samples: this method, or a baseline")
+    program: ProgramName = Field(
+        "synuc", description="what makes the samples: this method, it in triplets, or a baseline"
+    )
     retrieval: Literal["llm", "bm25", "dense"] = Field("llm", description="how anchor and schema are matched")
     embedding_model: str = Field(
         "Qwen/Qwen3-Embedding-0.6B", description="of dense retrieval: a folder, a hub name, or `embedded` (MiniLM-L6)"
@@ -122,6 +124,15 @@ class Method(Section):
     def _embedded_pools_its_mean(self) -> Method:
         if self.retrieval == "dense" and self.embedding_model == EMBEDDED and self.embedding_pooling != "mean":
             raise ValueError("the embedded model (MiniLM-L6) pools its mean: set method.embedding_pooling=mean")
+        return self
+
+    @model_validator(mode="after")
+    def _triplets_need_a_conflict(self) -> Method:
+        if self.program == "contrastive" and not (self.memory and Label.IC in self.labels):
+            raise ValueError(
+                "contrastive synthesis makes the other labels around an implicit conflict, by schemas: "
+                "leave method.memory on and IC in method.labels, or take method.program=synuc"
+            )
         return self
 
 

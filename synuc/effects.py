@@ -88,6 +88,7 @@ MAX_TOKENS = {
     "generate": 700,
     "pair": 700,
     "realize": 1200,
+    "realize_triplet": 2400,
     "verify_anchor": 900,
     "extract_new": 1500,
     "judge_global": 1000,

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from synuc import replies
 from synuc.speaking import EXAMPLE, MEANING
-from synuc.types import Constraint, Dialogue, TaskHierarchy
+from synuc.types import Constraint, Dialogue, Label, TaskHierarchy
 
 FOLDER = files("synuc").joinpath("prompts")
 NOT_IN_SYNTHESIS = ("detector.md", "definitions.md", "zero_shot.md", "label_only.md", "same_constraint.md")
@@ -109,6 +109,7 @@ def version() -> str:
         replies.Judgment,
         replies.match_reply(("c1",)),
         replies.pair_reply(("c1",), False),
+        replies.triplet_reply(tuple(Label)),
         replies.judgment_reply(("n1",)),
         replies.curation_reply(("t1",), 3),
     ]

@@ -127,6 +127,9 @@ def _unquoted(text: str) -> str:
     return text
 
 
+Short = Annotated[str, StringConstraints(max_length=700, min_length=1), AfterValidator(_unquoted)]
+
+
 class Message(Reply):
     plan: Reason
     message: Annotated[str, StringConstraints(max_length=1500, min_length=1), AfterValidator(_unquoted)]
@@ -200,6 +203,21 @@ def judgment_reply(ids: tuple[str, ...]) -> type[BaseModel]:
         claim_holds=(bool, ...),
         confidence=(Confidence, ...),
     )
+
+
+def message_field(label: Label) -> str:
+    """The field of a triplet's answer with the message of this label."""
+    return f"message_{label.value.lower()}"
+
+
+@lru_cache(maxsize=16)
+def triplet_reply(order: tuple[Label, ...]) -> type[BaseModel]:
+    """A message for each label, in this order; before a normal one, `fits`: how it fits all that is valid."""
+    fields: dict[str, Any] = {"plan": (Reason, ...)}
+    if Label.ND in order:
+        fields["fits"] = (Reason, ...)
+    fields |= {message_field(label): (Short, ...) for label in order}
+    return create_model("Triplet", __base__=Reply, **fields)
 
 
 @lru_cache(maxsize=256)

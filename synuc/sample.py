@@ -31,11 +31,18 @@ class Outcome(StrEnum):
 Stage = Literal["", "filter", "extract", "match", "generate", "realize", "anchor", "global", "confidence", "direct"]
 
 
+class Contrast(Frozen):
+    """What a hard ND stands against: it mentions the things that would bring in `new`, and keeps to `anchor`."""
+
+    anchor: Constraint
+    new: NewConstraint
+
+
 class Sample(Frozen):
     """One sample. `id` is the seed's id and the label; `stage` and `reason` say where and why it ended if not accepted.
 
     `dialogue` is the history D_h; `label` is None only where the call that routes the dialogue failed. `kind` is the
-    short name of a failure, e.g. `unparseable`.
+    short name of a failure, e.g. `unparseable`. `contrast` is there where contrastive synthesis wrote an ND.
     """
 
     id: str
@@ -57,6 +64,7 @@ class Sample(Frozen):
     repository_version: int | None = None
     anchor: Constraint | None = None
     new: NewConstraint | None = None
+    contrast: Contrast | None = None
     continues: TaskLevel | None = None
     new_constraints: tuple[NewConstraint, ...] = ()
     anchor_verdict: AnchorVerdict | None = None

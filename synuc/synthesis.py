@@ -19,7 +19,7 @@ from synuc.types import CallFailed, Constraint, Dialogue, History, Label, NewCon
 from synuc.verifier import verify
 
 
-class _Ended(Exception):
+class Ended(Exception):
     """Raised inside a pipeline where its sample is rejected."""
 
     def __init__(self, stage: Stage, reason: str) -> None:
@@ -34,11 +34,17 @@ SampleProgram = Callable[[Seed, Method], Program[list[Sample]]]
 Branches = Callable[[Seed, Method, replies.Eligibility | None, tuple[Label, ...]], tuple[Program[list[Sample]], ...]]
 """What makes the samples of a dialogue's labels: programs that run side by side."""
 
+Routing = Callable[[str, bool, Method], tuple[Label, ...]]
+"""The target labels of a dialogue, from its id and whether it is eligible."""
 
-def synthesise(seed: Seed, method: Method, branches: Branches | None = None) -> Program[list[Sample]]:
+
+def synthesise(
+    seed: Seed, method: Method, branches: Branches | None = None, routing: Routing | None = None
+) -> Program[list[Sample]]:
     """All samples of one seed dialogue: routing (line 5), then the ND, ER and IC pipelines side by side.
 
-    `branches` stands in for these pipelines where another method synthesises for the same targets.
+    `branches` stands in for these pipelines where another method synthesises, and `routing` for `route` where it does
+    so for other targets.
     """
     eligibility = None
     if method.task_filter:
@@ -46,10 +52,10 @@ def synthesise(seed: Seed, method: Method, branches: Branches | None = None) -> 
             eligibility = yield request("filter", "generator", seed.id, 0.0, replies.Eligibility, seed.dialogue)
         except CallFailed as failure:
             return [blank_sample(seed, None, seed.dialogue).failed("filter", failure)]
-    labels = route(seed.id, eligibility is None or eligibility.eligible, method)
+    labels = (routing or route)(seed.id, eligibility is None or eligibility.eligible, method)
     if not labels:
         blank = blank_sample(seed, None, seed.dialogue, eligibility)
-        return [blank.rejected("filter", "not eligible for ER and IC, and ND is not asked for")]
+        return [blank.rejected("filter", "not eligible for ER and IC, and its own next message is not asked for as ND")]
     results = yield Fork((branches or _pipelines)(seed, method, eligibility, labels))
     return [sample for samples in results for sample in samples]
 
@@ -135,19 +141,19 @@ def _conflict(sample: Sample, history: History, method: Method) -> Program[Sampl
         if method.memory:
             sample = yield from _match(sample, history, method)
             stage = "generate"
-            sample = yield from _generate(sample, history, method)
+            sample = yield from generate(sample, history, method)
         else:
             sample = yield from _generate_pair(sample, history, method)
         stage = "realize"
         sample = yield from _realize(sample, history, method)
     except CallFailed as failure:
         return sample.failed(stage, failure)
-    except _Ended as ended:
+    except Ended as ended:
         return sample.rejected(ended.stage, ended.reason)
     sample = yield from verify(sample, history, method)
     decided = sample.outcome is not Outcome.FAILED
     if sample.label is Label.IC and method.memory and method.trajectory_update and decided:
-        yield from _remember(sample, history, method)
+        yield from remember(sample, history, method)
     return sample
 
 
@@ -156,7 +162,7 @@ def _candidates(sample: Sample, history: History) -> tuple[tuple[Constraint, ...
     candidates = history.candidates(sample.label)
     if not candidates:
         kind = "valid" if sample.label is Label.IC else "explicit"
-        raise _Ended("match", f"the history has no {kind} constraint to work on")
+        raise Ended("match", f"the history has no {kind} constraint to work on")
     return candidates, replies.ids("c", candidates)
 
 
@@ -181,7 +187,7 @@ def _match(sample: Sample, history: History, method: Method) -> Program[Sample]:
     return sample.model_copy(update={"anchor": candidates[ids.index(reply.constraint)], "speaking": reply.dimension})
 
 
-def _generate(sample: Sample, history: History, method: Method) -> Program[Sample]:
+def generate(sample: Sample, history: History, method: Method) -> Program[Sample]:
     """GenerateConstraint: Equation 4 for IC (schema, repository, C), Equation 5 for ER (schema, E)."""
     anchor, speaking = sample.anchor, sample.speaking
     assert anchor is not None
@@ -232,9 +238,9 @@ def _generate_pair(sample: Sample, history: History, method: Method) -> Program[
 def _paired(sample: Sample, anchor: Constraint, new: NewConstraint) -> Sample:
     """The sample with its pair, ended where no message could make the pair what the label says."""
     if sample.label is Label.IC and anchor.type == new.type == "explicit":
-        raise _Ended("generate", "both constraints of the pair are explicit")
+        raise Ended("generate", "both constraints of the pair are explicit")
     if _folded(anchor.value) == _folded(new.value):
-        raise _Ended("generate", f"the new constraint only repeats the old one: {new.value}")
+        raise Ended("generate", f"the new constraint only repeats the old one: {new.value}")
     return sample.model_copy(update={"anchor": anchor, "new": new})
 
 
@@ -260,7 +266,7 @@ def _realize(sample: Sample, history: History, method: Method) -> Program[Sample
     return sample.model_copy(update={"follow_up": reply.message})
 
 
-def _remember(sample: Sample, history: History, method: Method) -> Program[None]:
+def remember(sample: Sample, history: History, method: Method) -> Program[None]:
     """WriteBuffer and, where the buffer is full, UpdateRepository (lines 39-45). It never changes the sample."""
     assert sample.speaking is not None
     assert sample.anchor is not None

@@ -51,7 +51,6 @@ def _anchor_stage(sample: Sample, history: History, method: Method) -> Program[S
 
 def global_stage(sample: Sample, history: History, method: Method) -> Program[Sample]:
     """For every label: extract the message's constraints, judge them against all of C."""
-    shared = (history.dialogue, history.tasks, history.constraints)
     try:
         found: replies.NewConstraints = yield request(
             "extract_new",
@@ -59,24 +58,40 @@ def global_stage(sample: Sample, history: History, method: Method) -> Program[Sa
             sample.id,
             method.verifier_temperature,
             replies.NewConstraints,
-            *shared,
+            history.dialogue,
+            history.tasks,
+            history.constraints,
             message=sample.follow_up,
         )
-        extracted = tuple(NewConstraint(**c.model_dump()) for c in found.constraints)
-        sample = sample.model_copy(update={"continues": found.continues, "new_constraints": extracted})
-        ids = replies.ids("n", extracted)
+    except CallFailed as failure:
+        return sample.failed("global", failure)
+    extracted = tuple(NewConstraint(**c.model_dump()) for c in found.constraints)
+    sample = sample.model_copy(update={"continues": found.continues, "new_constraints": extracted})
+    return (yield from judge_claim(sample, history, method, found.reason))
+
+
+def judge_claim(sample: Sample, history: History, method: Method, said: str = "") -> Program[Sample]:
+    """The second half of the global stage: the message's constraints, which `sample` has, against all of C.
+
+    `said`: what the message asks for, for the reason of a rejection.
+    """
+    extracted = sample.new_constraints
+    ids = replies.ids("n", extracted)
+    try:
         reply: Any = yield request(
             "judge_global",
             "verifier",
             sample.id,
             method.verifier_temperature,
             replies.Judgment if sample.label is Label.ND else replies.judgment_reply(ids),
-            *shared,
+            history.dialogue,
+            history.tasks,
+            history.constraints,
             label=sample.label,
             anchor=sample.anchor,
             new=sample.new,
             message=sample.follow_up,
-            continues=found.continues,
+            continues=sample.continues,
             new_constraints=extracted,
         )
     except CallFailed as failure:
@@ -98,7 +113,7 @@ def global_stage(sample: Sample, history: History, method: Method) -> Program[Sa
         return sample.rejected("global", f"the message doesn't carry the claimed constraint: {judgment.analysis}")
     if sample.label is not Label.ND and sample.continues == "new_task":
         # ER and IC are relations within one task.
-        return sample.rejected("global", f"the message starts a new task: {found.reason}")
+        return sample.rejected("global", f"the message starts a new task: {said}")
     return _decide(sample, judgment, "global", method)
 
 

@@ -105,6 +105,12 @@ def _generate(request: LLMRequest) -> dict[str, Any]:
     }
 
 
+def _triplet(request: LLMRequest) -> dict[str, Any]:
+    fields = {"plan": "short", "fits": "in another part"}
+    texts = {f"message_{label.lower()}": f"{FOLLOW_UP} {label}" for label in Label}
+    return {name: text for name, text in (fields | texts).items() if name in request.reply.model_fields}
+
+
 def _extract_new(request: LLMRequest) -> dict[str, Any]:
     kind = "explicit" if request.key.endswith("-ER") else "implicit"
     found = {"evidence": "ghosts climb", "type": kind, "dimension": "mood", "value": "scary"}
@@ -142,6 +148,7 @@ DEFAULTS: dict[str, Callable[[LLMRequest], dict[str, Any]]] = {
     "generate": _generate,
     "pair": lambda request: {**_generate(request), "constraint": choices(request, "constraint")[0]},
     "realize": lambda _: {"plan": "short", "message": FOLLOW_UP},
+    "realize_triplet": _triplet,
     "verify_anchor": lambda _: {
         "pair_analysis": "they exclude each other",
         "pair_holds": True,

@@ -384,7 +384,7 @@ def test_a_run_of_a_baseline_is_exported_like_any_other(tmp_path: Path) -> None:
 
 
 def test_the_program_is_part_of_what_may_not_change() -> None:
-    assert set(get_args(ProgramName)) == {"synuc", *BASELINES}
+    assert set(get_args(ProgramName)) == {"synuc", "contrastive", *BASELINES}
     assert program("synuc") is synthesise
     made = {name: program(name) for name in BASELINES}
     assert made == {

@@ -41,6 +41,13 @@ NEEDS: dict[str, dict[str, Any]] = {
     "generate_er": SCHEMA,
     "generate_ic": SCHEMA | {"successes": (a_trajectory("t1"),), "failures": (a_trajectory("t2", success=False),)},
     "pair": {"label": Label.IC},
+    "match_triplet": {"ids": ("c1", "c2"), "revised": True, "speaking": tuple(Speaking)},
+    "realize_triplet": {
+        "anchor": EXPLICIT,
+        "things": "e3",
+        "pairs": {"IC": NEW, "ER": NEW},
+        "order": (Label.ND, Label.ER, Label.IC),
+    },
     "realize_er": PAIR,
     "realize_ic": PAIR,
     "verify_anchor": {"label": Label.IC, **PAIR, **MESSAGE},
@@ -74,6 +81,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("judge_global", {"label": Label.ND, "anchor": None, "new": None, "new_constraints": ()}),
     ("generate_ic", {"successes": (), "failures": ()}),
     ("curate", {"success": False}),
+    ("match_triplet", {"revised": False}),
+    ("realize_triplet", {"order": (Label.IC, Label.ND), "pairs": {"IC": NEW}}),
+    ("realize_triplet", {"order": (Label.ER,), "pairs": {"ER": NEW}}),
     ("history", {"constraints": None}),
     ("history", {"constraints": ()}),
 ]
@@ -104,6 +114,8 @@ def test_a_job_ends_with_the_fields_of_its_answer_in_their_order() -> None:
         "generate_er": replies.GeneratedExplicit,
         "generate_ic": replies.Generated,
         "pair": replies.pair_reply(("c1", "c2"), False),
+        "match_triplet": replies.match_reply(("c1", "c2")),
+        "realize_triplet": replies.triplet_reply((Label.ND, Label.ER, Label.IC)),
         "realize_er": replies.Message,
         "realize_ic": replies.Message,
         "verify_anchor": replies.AnchorVerdict,
@@ -216,6 +228,8 @@ SHAPES: dict[str, tuple[type[BaseModel], str]] = {
     "match, one candidate": (replies.match_reply(IDS[:1]), "reason"),
     "pair": (replies.pair_reply(IDS, False), "reason"),
     "pair ER": (replies.pair_reply(IDS, True), "reason"),
+    "triplet": (replies.triplet_reply(tuple(Label)), "plan"),
+    "triplet, one message": (replies.triplet_reply((Label.ER,)), "plan"),
     "curate": (replies.curation_reply(IDS, 3), "reason"),
 }
 
