@@ -114,6 +114,7 @@ class _Work:
         self.running: list[str] = []
         self.errors: dict[str, Exception] = {}
         self.held_up: set[str] = set()
+        self.stopped = False
         self.crew = crew
         self.run = run
         self.console = console
@@ -122,7 +123,8 @@ class _Work:
     def all(self) -> dict[str, Exception]:
         """Carry out what can be, and give the errors of steps that failed.
 
-        One at a time runs in this thread, so that Ctrl-C ends it in an orderly way.
+        One at a time runs in this thread, so that Ctrl-C ends it in an orderly way. Several run in threads, which it
+        doesn't reach: it lets them finish what they do, as their jobs need the cluster that is left afterwards.
         """
         for step in self.waiting.values():
             StepFolder(self.run, step.name).failure.unlink(missing_ok=True)
@@ -134,10 +136,28 @@ class _Work:
         with Status(self.console, "Starting the first steps ...") as status:
             for thread in threads:
                 thread.start()
-            while any(thread.is_alive() for thread in threads):
-                status.say(self._line())
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+            try:
+                self._follow(threads, status)
+            except KeyboardInterrupt:
+                self._stop()
+                self._follow(threads, status)
+                raise
         return self.errors
+
+    def _follow(self, threads: Sequence[threading.Thread], status: Status) -> None:
+        """Say how far it is until all threads are over."""
+        while any(thread.is_alive() for thread in threads):
+            status.say(self._line())
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+
+    def _stop(self) -> None:
+        """Let no step begin any more, and none fail: what ends without a result now was broken off."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+            running = len(self.running)
+        said = f"Stopping once what runs is over ({running} steps); Ctrl-C again breaks it off, to go on another time."
+        self.console.print(said, soft_wrap=True, highlight=False, markup=False)
 
     def _some(self, here: Here, speak: bool = False) -> None:
         """Carry out steps until none is left for this thread."""
@@ -152,6 +172,8 @@ class _Work:
                 self.crew.do(step, here)
                 folder.end(time.time() - started)
             except Exception as error:
+                if self.stopped:
+                    return
                 self.errors[step.name] = error
                 with suppress(OSError):  # on a full disk; it is still said in the end
                     folder.fail(error)
@@ -167,6 +189,8 @@ class _Work:
         with self.changed:
             while True:
                 self._drop_held_up()
+                if self.stopped:
+                    return None
                 for step in self.waiting.values():
                     if not any(before.name in self.waiting or before.name in self.running for before in step.after):
                         self.running.append(step.name)

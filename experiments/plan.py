@@ -20,6 +20,7 @@ from eval import prompting
 from eval.config import EvalRun, Settings, engine_of
 from experiments.config import TRAININGS, Against, Evaluation, Experiment, Layer, Recipe, Training
 from pipelines.programs import prompts_version
+from pipelines.readers import SeedError, local_files
 from synuc.config import OpenAIEngine, RunConfig, VllmEngine, method_snapshot
 from synuc.formatting import Retention
 from synuc.layers import Config, ConfigError, compose, fingerprint
@@ -29,6 +30,8 @@ Kind = Literal["synthesize", "export", "sft", "grpo"] | Evaluation
 KINDS: tuple[Kind, ...] = ("synthesize", "export", "sft", "grpo", *get_args(Evaluation))
 StepKind = Literal["sft", "grpo"]
 Engine = VllmEngine | OpenAIEngine
+
+CHUNK_BYTES = 1 << 20
 
 WITHOUT_ATTRIBUTION = {"reward": {"beta": 0.0}}
 """What the training `grpo` lays over the settings of DR-GRPO."""
@@ -130,7 +133,8 @@ class _Variant:
     def data(self) -> Step:
         """The synthesis."""
         config = self._compose(RunConfig, "synthesize", self._first("generator"))
-        return Step("synthesize", method_snapshot(config, prompts_version(config.method.program)), (), config)
+        identity = method_snapshot(config, prompts_version(config.method.program))
+        return Step("synthesize", {**identity, **_seed_files(config.seeds.paths)}, (), config)
 
     @cached_property
     def sft(self) -> SftConfig:
@@ -206,7 +210,10 @@ def _training(kind: StepKind, config: TrainConfig, seed: int, after: tuple[Step,
 
 
 def _paired(found: Sequence[Cell], against: Against, made: Mapping[str, _Variant]) -> list[Cell]:
-    """The cells, each but those of the reference with its comparison with the reference of its seed."""
+    """The cells, each but those of the reference with its comparison with the reference of its seed.
+
+    An untrained reference has one cell, with which those of all seeds are compared.
+    """
     first = {cell.seed: cell for cell in found if (cell.variant, cell.training) == (against.variant, against.training)}
     if not first:
         raise ConfigError(f"against: {against.variant} has no training {against.training} in this experiment")
@@ -216,10 +223,12 @@ def _paired(found: Sequence[Cell], against: Against, made: Mapping[str, _Variant
         "prompts": prompting.version(),
         "seed": settings.seed,
     }
+    (only, *_) = first.values()
     paired = []
     for cell in found:
-        both = (first[cell.seed].steps["uc"], cell.steps["uc"])
-        if cell is not first[cell.seed]:
+        reference = only if against.training == "base" else first[cell.seed]
+        both = (reference.steps["uc"], cell.steps["uc"])
+        if cell is not reference:
             comparison = Step("pairwise", identity, both, Judged(against.judge, settings))
             cell = replace(cell, steps={**cell.steps, "pairwise": comparison})
         paired.append(cell)
@@ -232,16 +241,34 @@ def _engine(engine: Engine, settings: Settings, role: str) -> dict[str, Any]:
     return identity
 
 
+def _seed_files(paths: Sequence[str]) -> dict[str, str]:
+    """What decides the seeds besides their paths: the content of files on this machine, if there are any."""
+    try:
+        files = local_files(paths)
+    except SeedError:  # the synthesis will say so, if it is ever carried out
+        return {}
+    return {"seed_files": _hashed(files)} if files else {}
+
+
 def digest(bench: Sequence[Path]) -> str | None:
     """Sixteen hex digits over the bytes of benchmark files, or of all files in a folder; None if one isn't there."""
-    whole = hashlib.sha256()
+    found: list[Path] = []
     for path in bench:
         files = [path] if path.is_file() else sorted(file for file in path.glob("*") if file.is_file())
         if not files:
             return None
-        for file in files:
-            whole.update(file.name.encode())
-            whole.update(file.read_bytes())
+        found += files
+    return _hashed(found)
+
+
+def _hashed(files: Sequence[Path]) -> str:
+    """Sixteen hex digits over names and bytes, which are never all in memory."""
+    whole = hashlib.sha256()
+    for path in files:
+        whole.update(path.name.encode())
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                whole.update(chunk)
     return whole.hexdigest()[:16]
 
 

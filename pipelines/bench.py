@@ -1,4 +1,4 @@
-"""A sample as an item of a benchmark, in the shape that `synuc eval --bench` reads (`eval/bench.py` describes it)."""
+"""A sample as an item of a benchmark, in the shape that `synuc eval uc --bench` reads (see `eval/bench.py`)."""
 
 from __future__ import annotations
 

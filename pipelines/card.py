@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from synuc.config import is_place
+from pipelines.card_method import EMBEDDED, HOW, made_with, models_of
 from synuc.formatting import HEAD, TAIL, Retention
 from synuc.sample import Sample
 from synuc.types import Label
 
-EMBEDDED = "SmolLM2-135M-Instruct"
-
-ABLATIONS = {
-    "task_filter": "the task filter",
-    "memory": "the memory and its schemas",
-    "trajectory_update": "the update of the memory",
-    "confidence_filter": "the confidence filter",
-    "constraint_verifier": "the constraint verifier (one direct check instead)",
-}
 RETAINED = {
     Retention.FULL: "there in full",
     Retention.PARTIAL: f"cut to some {HEAD} characters of their beginning and {TAIL} of their end, a marker between",
@@ -41,20 +31,13 @@ chat histories, each with a follow-up user message and how it relates to what th
 For training models that notice such a conflict before the assistant answers.
 """
 
-HOW = """\
-## How it was made
-
-With SynUC ([paper](https://arxiv.org/abs/2609.19155)): requirements are extracted from real chats, a conflicting one is
-generated along one of Hymes's SPEAKING dimensions, a follow-up is written, and a verifier judges it in two stages.
-"""
-
 FIELDS = """\
 | file | what |
 |---|---|
 | `uc-data-sft` | chat messages: task, history and follow-up; then reasoning and label as the answer |
 | `uc-data-grpo` | the same user message, with a reference instead of an answer |
 | `uc-data` | every intermediate of the same samples, the assistant's turns in full |
-| `uc-bench` | the same samples as items for `synuc eval --bench` |
+| `uc-bench` | the same samples as items for `synuc eval uc --bench` |
 
 | field | in | what |
 |---|---|---|
@@ -69,6 +52,7 @@ FIELDS = """\
 | `eligibility`, `tasks`, `constraints` | uc-data | the task filter's answer, tasks, requirements still valid |
 | `speaking`, `repository_version` | uc-data | SPEAKING dimension, version of the memory |
 | `anchor`, `new` | uc-data | the pair |
+| `contrast` | uc-data | of a contrastive ND: the pair whose things it mentions without bringing it in |
 | `continues`, `new_constraints`, `anchor_verdict`, `judgment` | uc-data | what the verifier found |
 | `difficulty` | uc-data, where detectors were run | how often they were wrong, and how they disagreed |
 | `made_by` | uc-data | fingerprint of the method, version of the prompts, models |
@@ -78,9 +62,13 @@ A relation `H_x_N_y` says whether the historical (H) and the new (N) requirement
 ## Limits
 """
 
+WRITTEN_BY = {
+    True: "- The follow-ups of ER and IC are synthetic: no user wrote them. Those of ND are the users' own messages.",
+    False: "- All follow-ups are synthetic, those of ND too: no user wrote them.",
+}
+"""Whether the users' own messages are among the follow-ups."""
+
 LIMITS = """\
-- The follow-ups of ER and IC are synthetic: no user wrote them. Those of ND are the users' own last messages.
-- A confidence is the verifier's own number, not a measured probability.
 - Histories come from the seeds, with their licence and terms, personal data, errors and offensive text.
 - The shares of labels and languages are those of the synthesis and say nothing about real chats.
 """
@@ -119,16 +107,6 @@ class LeftOut:
     values: Mapping[str, Mapping[str, tuple[int, int]]]
 
 
-def model_name(engine: Mapping[str, Any]) -> str:
-    """The model of a role; of a folder on this machine, which is nobody else's business, the last part."""
-    name = str(engine["model"])
-    if name == "embedded":
-        name = EMBEDDED
-    elif is_place(name):
-        name = Path(name).name
-    return f"{name} with adapter {Path(engine['adapter']).name}" if engine["adapter"] else name
-
-
 def card(
     name: str,
     method: Mapping[str, Any],
@@ -139,7 +117,7 @@ def card(
     spared: LeftOut | None = None,
 ) -> str:
     """The dataset card: front matter as the Hugging Face hub reads it, then what a person must know."""
-    models = {role: model_name(engine) for role, engine in method["engines"].items()}
+    models = models_of(method)
     lines = [
         "---",
         yaml.safe_dump(_front(name, totals), sort_keys=False, allow_unicode=True).strip(),
@@ -153,11 +131,16 @@ def card(
         open_ones = f"{unfinished} of {facts['taken']} dialogues are open"
         lines += [f"**The run was not finished when this was exported: {open_ones}.**", ""]
     lines += [
-        HOW,
+        "## How it was made",
+        "",
+        HOW[method["method"]["program"]],
+        "",
         f"    synuc synthesize --config config.yaml --run {name}",
         f"    synuc export {name} --retention {retention.value}{_chosen_by(spared)}",
         "",
-        *_made_by(method, models),
+        "| | |",
+        "|---|---|",
+        *(f"| {_cell(key)} | {_cell(value)} |" for key, value in made_with(method).items()),
         "",
         *_sources(facts["sources"]),
         "",
@@ -169,6 +152,7 @@ def card(
         "",
         FIELDS,
         *_judged_by(models),
+        WRITTEN_BY[method["method"]["program"] == "synuc"],
         LIMITS,
     ]
     return "\n".join(lines)
@@ -186,22 +170,6 @@ def _front(name: str, totals: Totals) -> dict[str, Any]:
             {"config_name": "grpo", "data_files": "uc-data-grpo.parquet"},
         ],
     }
-
-
-def _made_by(method: Mapping[str, Any], models: Mapping[str, str]) -> list[str]:
-    settings = method["method"]
-    off = [words for key, words in ABLATIONS.items() if not settings[key]]
-    facts = {
-        **models,
-        "prompts": f"version {method['prompts']}",
-        "method": f"{settings['program']}, fingerprint {method['fingerprint']}",
-        "retrieval": settings["retrieval"],
-        "tau": f"{settings['tau']}: least confidence of the verifier (0 to 100)",
-        "alpha": f"{settings['alpha']}: share of eligible dialogues that also give an ND sample",
-        "K": f"{settings['k']}: successes, and failures, that the memory keeps per schema",
-        **({"switched off": "; ".join(off)} if off else {}),
-    }
-    return ["| | |", "|---|---|", *(f"| {_cell(key)} | {_cell(value)} |" for key, value in facts.items())]
 
 
 def _sources(sources: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -255,13 +223,16 @@ def _left_out(spared: LeftOut | None) -> list[str]:
 
 
 def _judged_by(models: Mapping[str, str]) -> list[str]:
+    judged = "and are judged by them" if "verifier" in models else "and nothing has judged them"
     lines = [
-        "- Labels and follow-ups come from language models, and are judged by them:",
+        f"- Labels and follow-ups come from language models, {judged}:",
         f"  {_cell(', '.join(sorted({*models.values()})))}.",
         "  No person has checked them here: read some before you rely on them.",
     ]
-    if models["generator"] == models["verifier"]:
+    if models["generator"] == models.get("verifier"):
         lines.append("- One model generated and verified: it tends to agree with itself.")
+    if "verifier" in models:
+        lines.append("- A confidence is the verifier's own number, not a measured probability.")
     if EMBEDDED in models.values():
         lines.append(f"- {EMBEDDED} is there to see the machinery work; its judgments are worth nothing.")
     return lines

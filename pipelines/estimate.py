@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 from scipy.stats import t
 
+from pipelines.baselines.common import ONCE_STAGES
 from pipelines.report.tables import new_table, section
 from synuc.progress import duration
 
@@ -62,27 +63,46 @@ class Interval:
         """That of a sum over `factor` dialogues, from that of one."""
         return Interval(self.mean * factor, self.half * factor)
 
+    def plus(self, amount: float) -> Interval:
+        """With an amount on top that has no spread."""
+        return Interval(self.mean + amount, self.half)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one dialogue uses, and what all workers together use `once`, however many dialogues there are."""
+
+    each: Interval
+    once: float
+
+    def all(self, dialogues: int) -> Interval:
+        return self.each.times(dialogues).plus(self.once)
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """`used`: per model, what one dialogue uses, by the names of `ROWS`; `together` over all engines.
+    """`used`: per model, what is used, by the names of `ROWS`; `together` over all engines.
 
     `seconds` of the whole run from its first call to its last, `slots` full at most.
     """
 
     sampled: int
     total: int
-    used: Mapping[str, Mapping[str, Interval]]
-    together: Mapping[str, Interval]
+    workers: int
+    used: Mapping[str, Mapping[str, Use]]
+    together: Mapping[str, Use]
     seconds: Interval
 
     @property
     def priced(self) -> bool:
-        return self.together["cost"].mean > 0
+        return self.together["cost"].all(self.total).mean > 0
 
 
-def estimate(calls: Sequence[Call], seeds: Sequence[str], total: int, engines: Sequence[EngineUse]) -> Estimate:
-    """From the calls of the dialogues `seeds`, drawn at random of `total`.
+def estimate(
+    calls: Sequence[Call], seeds: Sequence[str], total: int, engines: Sequence[EngineUse], workers: int
+) -> Estimate:
+    """From the calls of the dialogues `seeds`, drawn at random of `total`. What `ONCE_STAGES` make for all dialogues is
+    made once by each of the run's `workers`.
 
     Raises:
         ValueError: there are fewer than two seeds, which have no spread.
@@ -90,12 +110,15 @@ def estimate(calls: Sequence[Call], seeds: Sequence[str], total: int, engines: S
     if len(seeds) < 2:
         raise ValueError("an interval needs two dialogues at least")
     by_engine = [[call for call in calls if call["role"] in engine.roles] for engine in engines]
-    times = [_seconds(own, seeds, total, engine) for own, engine in zip(by_engine, engines, strict=True)]
+    times = [_seconds(own, seeds, total, engine, workers) for own, engine in zip(by_engine, engines, strict=True)]
     return Estimate(
         sampled=len(seeds),
         total=total,
-        used={_name(engine, engines): _used(own, seeds) for own, engine in zip(by_engine, engines, strict=True)},
-        together=_used(calls, seeds),
+        workers=workers,
+        used={
+            _name(engine, engines): _used(own, seeds, workers) for own, engine in zip(by_engine, engines, strict=True)
+        },
+        together=_used(calls, seeds, workers),
         # They work side by side, and the slowest is the last to end.
         seconds=max(times, key=lambda seconds: seconds.mean),
     )
@@ -106,18 +129,26 @@ def _name(engine: EngineUse, engines: Sequence[EngineUse]) -> str:
     return engine.model if alone else f"{engine.model} ({', '.join(sorted(engine.roles))})"
 
 
-def _used(calls: Sequence[Call], seeds: Sequence[str]) -> dict[str, Interval]:
-    counted = {"calls": _per_seed(((call["seed_id"], 1) for call in calls), seeds)}
+def _used(calls: Sequence[Call], seeds: Sequence[str], workers: int) -> dict[str, Use]:
+    counted = {"calls": _use([(call, 1) for call in calls], seeds, workers)}
     for name in COUNTED:
-        counted[name] = _per_seed(((call["seed_id"], call[name]) for call in calls), seeds)
+        counted[name] = _use([(call, call[name]) for call in calls], seeds, workers)
     return counted
 
 
-def _per_seed(amounts: Iterable[tuple[str, float]], seeds: Sequence[str]) -> Interval:
+def _use(amounts: Sequence[tuple[Call, float]], seeds: Sequence[str], workers: int) -> Use:
+    """From what each call used. Of what is made once, the dialogue that came first has the calls, on every worker."""
+    makers: defaultdict[str, set[str]] = defaultdict(set)
+    for call, _ in amounts:
+        makers[call["key"]].add(call["seed_id"])
     sums: defaultdict[str, float] = defaultdict(float)
-    for seed, amount in amounts:
-        sums[seed] += amount
-    return interval([sums[seed] for seed in seeds])
+    once = 0.0
+    for call, amount in amounts:
+        if call["stage"] in ONCE_STAGES:
+            once += amount / len(makers[call["key"]])
+        else:
+            sums[call["seed_id"]] += amount
+    return Use(interval([sums[seed] for seed in seeds]), once * workers)
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -126,7 +157,7 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(fmean(values), float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * stdev(values) / sqrt(n))
 
 
-def _seconds(calls: Sequence[Call], seeds: Sequence[str], total: int, engine: EngineUse) -> Interval:
+def _seconds(calls: Sequence[Call], seeds: Sequence[str], total: int, engine: EngineUse, workers: int) -> Interval:
     """How long the engine works on the calls of `total` dialogues.
 
     By Little's law that is the seconds of all calls over the calls in flight: as many as there are slots; more where
@@ -142,8 +173,8 @@ def _seconds(calls: Sequence[Call], seeds: Sequence[str], total: int, engine: En
         return Interval(0.0, 0.0)
     in_flight = sum(spent) / (max(ends) - begun)
     reached = min(max(engine.slots, in_flight), in_flight * total / len(seeds))
-    per_seed = _per_seed(zip((call["seed_id"] for call in calls), spent, strict=True), seeds)
-    return per_seed.times(total / reached)
+    use = _use(list(zip(calls, spent, strict=True)), seeds, workers)
+    return use.all(total).times(1 / reached)
 
 
 def print_estimate(data: Estimate, console: Console) -> None:
@@ -164,20 +195,27 @@ def print_estimate(data: Estimate, console: Console) -> None:
         "The time supposes that the slots of the engine stay full, and that a call takes as long then as it took here; "
         "an engine that the sample didn't fill may be slower.",
     ]
+    if once := data.together["calls"].once:
+        lines.insert(
+            1,
+            f"All dialogues share {once:,.0f} calls, which each of the {data.workers} workers makes once: they are in "
+            "the sums, and not in what a dialogue uses.",
+        )
     if not data.priced:
         lines.insert(0, "No engine has a price, so there are tokens only; set engine.price.prompt and so on.")
     for line in lines:
         console.print(Text(line))
 
 
-def _print_used(title: str, used: Mapping[str, Interval], data: Estimate, console: Console) -> None:
+def _print_used(title: str, used: Mapping[str, Use], data: Estimate, console: Console) -> None:
     table = new_table("", "a dialogue", "from", "to", f"all {data.total:,}", "from", "to")
     for name, label in ROWS.items():
         if name == "cost" and not data.priced:
             continue
         one = used[name]
         show = _money if name == "cost" else _count
-        cells = [value for each in (one, one.times(data.total)) for value in (each.mean, each.low, each.high)]
+        shown = (one.each, one.all(data.total))
+        cells = [value for each in shown for value in (each.mean, each.low, each.high)]
         table.add_row(label, *map(show, cells))
     section(console, title, table)
 

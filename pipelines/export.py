@@ -20,7 +20,8 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from pipelines.bench import bench_item
-from pipelines.card import LeftOut, Totals, card, model_name
+from pipelines.card import LeftOut, Totals, card
+from pipelines.card_method import model_name
 from pipelines.quality.choice import NONE, Candidate, Selection, choose, left_out
 from pipelines.quality.difficulty import as_json, level
 from pipelines.run_folder import SAMPLES, RunFolder

@@ -89,6 +89,16 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
     return [source for path in paths for source in _sources_of(path)]
 
 
+def local_files(paths: Sequence[str]) -> list[Path]:
+    """The files that `paths` stand for, in the order they are read; the packaged dialogues and the hub's are none.
+
+    Raises:
+        SeedError: as `find_sources` does.
+    """
+    local = [path for path in paths if path != "sharegpt-sample" and not path.startswith("hf:")]
+    return [file for path in local for file in _files_of(path)]
+
+
 def _sources_of(path: str) -> list[Source]:
     if path == "sharegpt-sample":
         return [Source(path, partial(_read_file, _sharegpt_sample(), path))]

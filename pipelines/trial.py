@@ -44,9 +44,11 @@ def try_out(config: RunConfig, run: Path, seeds: int, console: Console) -> None:
         folder.write_part("seeds", [{"id": seed.id, "seed": seed.model_dump_json()} for seed in sample])
         folder.write_ingest({"taken": len(sample)})
         synthesize(config.model_copy(update={"budget": Budget()}), folder.path, console)
-        calls = folder.read("calls", ["seed_id", "role", "started", "seconds", *COUNTED]).to_pylist()
-        used = engine_uses(config, _workers(config))
-    print_estimate(estimate(calls, [seed.id for seed in sample], total, used), console)
+        columns = ["seed_id", "key", "stage", "role", "started", "seconds", *COUNTED]
+        calls = folder.read("calls", columns).to_pylist()
+        workers = _workers(config)
+    used = engine_uses(config, workers)
+    print_estimate(estimate(calls, [seed.id for seed in sample], total, used, workers), console)
 
 
 def draw(items: Iterable[Taken | Refused], n: int, seed: int) -> tuple[list[Seed], int]:

@@ -74,7 +74,8 @@ class Judge:
         conversation_id: str | None = None,
         anew: bool = True,
     ) -> Detection:
-        """The verdict on the last message. Not `anew`: one that the conversation's ledger holds of it will do.
+        """The verdict on the last message. Not `anew`: one that the conversation's ledger holds of it will do, if it is
+        a label that this mode and adapter gave.
 
         Raises:
             Refused: 400 no conversation whose last message is a user's, 404 no such adapter, 413 too long, 503 the
@@ -100,9 +101,16 @@ class Judge:
         if not record.conversation_id:
             return None
         try:
-            return await self.ledger.verdict(record.owner, record.conversation_id, request.message)
+            known = await self.ledger.verdict(record.owner, record.conversation_id, request.message)
         except LedgerDown:
             return None
+        # What failed may succeed now, and others may have asked another detector about the same message.
+        if known is None or known.label == UNDETERMINED:
+            return None
+        detector = self.config.detector
+        mode = request.mode or detector.mode
+        adapter = detector.default if request.adapter is None else request.adapter
+        return known if (known.mode, known.adapter) == (mode, adapter) else None
 
     async def _remember(self, request: DetectRequest, detection: Detection, record: Record) -> None:
         if not record.conversation_id:
@@ -137,7 +145,7 @@ class Judge:
     ) -> Detection:
         """As `judge`, for those who go on without a verdict: `undetermined` if the last message isn't the user's (the
         follow-up was judged when it came), or if detection fails and `on_error` is `allow`. A message of a conversation
-        that was just judged, by whatever route, isn't judged again.
+        that just got its label, by whatever route, isn't judged again.
 
         Raises:
             Refused: as `judge`; with `on_error: allow` only 413, and not for tokens: the chat model may take more.

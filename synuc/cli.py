@@ -34,6 +34,7 @@ app.add_typer(cli_experiment.app, name="experiment")
 
 INTERRUPTED = 130
 BUDGET_REACHED = 3
+PAIRS_FOUND = 3
 
 Configs = Annotated[list[Path], typer.Option("--config", help="YAML file; give it again to lay one over another.")]
 Overrides = Annotated[list[str], typer.Option("--set", help="One value over the files, e.g. engine.model=my/model.")]
@@ -198,7 +199,7 @@ def contamination(
     bench: Annotated[list[str], typer.Option("--bench", help="Benchmark file or folder; give it again for more.")],
     out: Annotated[Path, typer.Option(help="File for the pairs, JSON lines.")] = Path("contamination.jsonl"),
 ) -> None:
-    """Find dialogues of benchmarks in training data, exact and near-duplicate; exit code 1 if there are any."""
+    """Find dialogues of benchmarks in training data, exact and near-duplicate. Exit code 3: there are some."""
     from rich.console import Console
 
     from pipelines.quality.contamination import contamination as job
@@ -208,7 +209,7 @@ def contamination(
     for line in lines(facts, out):
         typer.echo(line)
     if facts["exact"] or facts["near"]:
-        raise typer.Exit(1)
+        raise typer.Exit(PAIRS_FOUND)
 
 
 @app.command()

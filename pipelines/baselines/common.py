@@ -45,6 +45,9 @@ MESSAGE_TOKENS = 1200
 ANNOTATION_TOKENS = 2400
 """As much as the method's longest answer, so that no dialogue is too long for one of them only."""
 
+ONCE_STAGES = ("refed_feedback", "designer_logic")
+"""The calls that are made through `Once`: as many as there are references, however many dialogues there are."""
+
 T = TypeVar("T")
 Write = Callable[[Sample, Method], Program[Sample]]
 """A baseline's own part: the sample with its follow-up, and with its history where that grew."""

@@ -2,8 +2,8 @@
 
 There, logics are taken from a large bank of questions and matched with documents by embeddings and a model. Adapted:
 the bank are labelled dialogues (`references.yaml`), a logic is how such a sample was designed, and the material is
-the seed dialogue. Logics are abstracted once; with few of them, the model alone chooses. Two calls (match, apply), and
-the annotation.
+the seed dialogue. Logics are abstracted once; with few of them, the model alone chooses, among those that could be
+abstracted. Two calls (match, apply), and the annotation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from synuc.config import Method
 from synuc.effects import Fork, Once, Program
 from synuc.replies import Message, ids
 from synuc.sample import Sample
-from synuc.types import Label, Seed
+from synuc.types import CallFailed, Label, Seed
 
 
 def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
@@ -27,7 +27,7 @@ def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
 
 def _write(sample: Sample, method: Method) -> Program[Sample]:
     assert sample.label is not None
-    logics: list[replies.Logic] = yield Once(f"designer/{sample.label.value}", _logics(sample.label))
+    logics = yield from _logics(sample.label)
     names = ids("l", logics)
     choice: Any = yield ask(
         "designer_match",
@@ -53,8 +53,20 @@ def _write(sample: Sample, method: Method) -> Program[Sample]:
 
 
 def _logics(label: Label) -> Program[list[replies.Logic]]:
-    logics: list[replies.Logic] = yield Fork(tuple(_logic(reference) for reference in references(label)))
+    """The logics of a label's references, without those whose call fails; if all do, that is the sample's failure."""
+    tried: list[replies.Logic | CallFailed] = yield Fork(tuple(_tried(reference) for reference in references(label)))
+    logics = [logic for logic in tried if isinstance(logic, replies.Logic)]
+    if not logics:
+        raise next(failure for failure in tried if isinstance(failure, CallFailed))
     return logics
+
+
+def _tried(reference: Reference) -> Program[replies.Logic | CallFailed]:
+    try:
+        logic: replies.Logic = yield Once(f"designer/{reference.id}", _logic(reference))
+    except CallFailed as failure:
+        return failure
+    return logic
 
 
 def _logic(reference: Reference) -> Program[replies.Logic]:

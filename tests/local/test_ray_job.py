@@ -25,6 +25,8 @@ from tests.standin import Running
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 KEY = "key-of-the-nodes"
+OPEN = {"RAY_AUTH_MODE": "disabled"}
+"""Else a cluster asks for the token of a user who has one."""
 
 
 def free_ports(number: int) -> list[int]:
@@ -51,6 +53,7 @@ def head() -> Iterator[str]:
     # What the images set: the environment on PATH, and the key.
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OPENAI_API_KEY": KEY}
     environment.pop("RAY_ADDRESS", None)
+    environment |= OPEN
     with (Path(folder) / "head.log").open("w") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
@@ -92,7 +95,9 @@ def submit(address: str, *words: str) -> subprocess.CompletedProcess[str]:
     """The README's line from the root of the checkout, without any key."""
     command = [str(BIN / "ray"), "job", "submit", "--address", address, "--working-dir", ".", "--", *words]
     environment = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "OPENAI_API_KEY")}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment | OPEN, capture_output=True, text=True, timeout=400, check=False
+    )
 
 
 def test_the_line_of_the_readme_synthesises_on_a_cluster(

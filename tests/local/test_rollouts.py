@@ -61,7 +61,8 @@ def change(policy: PeftModel, seed: int) -> None:
 
 def by_transformers(policy: PeftModel, prompt: list[int]) -> list[int]:
     ids = torch.tensor([prompt])
-    made = policy.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=TOKENS)
+    model: Any = policy
+    made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=TOKENS)
     answer: list[int] = made[0, len(prompt) :].tolist()
     return answer
 

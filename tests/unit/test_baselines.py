@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from actors.driving import Shared
 from pipelines.baselines import baize, coninstruct, designer, multiturninstruct, refed, replies
-from pipelines.baselines.common import chosen
+from pipelines.baselines.common import ONCE_STAGES, chosen
 from pipelines.baselines.references import references
 from pipelines.export import export
 from pipelines.programs import program, prompts_version
@@ -38,7 +38,6 @@ WRITING = {
     "designer": ["designer_match", "designer_apply"],
 }
 """The calls that each makes for one sample, before the annotation."""
-SHARED = ("refed_feedback", "designer_logic")
 
 
 def message(request: LLMRequest) -> dict[str, Any]:
@@ -119,7 +118,9 @@ class BaselineDriver(Driver):
     def _carry_out(self, effect: Any) -> Any:
         if isinstance(effect, Once):
             if effect.key not in self.made:
+                before = len(self.requests)
                 self.made[effect.key] = self.run(effect.program)
+                assert {request.stage for request in self.requests[before:]} <= {*ONCE_STAGES}
             return self.made[effect.key]
         return super()._carry_out(effect)
 
@@ -154,7 +155,7 @@ def test_the_same_targets_as_the_method_and_samples_to_train_on(name: ProgramNam
     }
     for label in Label:
         assert driver.stages(label.value) == [*WRITING[name], "annotate"]
-    assert set(driver.stages("")) <= {"filter", *SHARED}
+    assert set(driver.stages("")) <= {"filter", *ONCE_STAGES}
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -340,6 +341,24 @@ def test_designer_abstracts_once_chooses_and_applies() -> None:
     assert "design of designer/er" not in match
     assert f"1. step one of designer/{last.id}" in apply
     assert "2. step two" in apply
+
+
+def test_designer_goes_without_the_references_that_get_no_answer() -> None:
+    def logic(request: LLMRequest) -> dict[str, Any]:
+        if request.key == f"designer/{references(Label.IC)[0].id}":
+            raise CallFailed("content_filter", "no")
+        return {}
+
+    driver = BaselineDriver(Script({"designer_logic": logic}))
+    for n in range(3):
+        samples = driver.made_by("designer", a_seed(f"seed-{n}"))
+        assert {sample.outcome for sample in samples.values()} == {Outcome.ACCEPTED}
+    asked = Counter(request.key for request in driver.asked("designer_logic"))
+    assert asked.pop(f"designer/{references(Label.IC)[0].id}") == 3
+    assert set(asked.values()) == {1}
+    shown = prompt(driver.asked("designer_match", "IC")[0])
+    offered = [f"design of designer/{reference.id}" in shown for reference in references(Label.IC)]
+    assert offered == [False, *[True] * (len(references(Label.IC)) - 1)]
 
 
 def test_references_show_every_label_in_two_languages() -> None:

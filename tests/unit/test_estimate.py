@@ -26,7 +26,14 @@ STRONG = EngineUse("strong", frozenset({"verifier"}), 2, False)
 def call(
     seed: str, role: str = "generator", started: float = 0.0, seconds: float = 1.0, **fields: Any
 ) -> dict[str, Any]:
-    used = {"prompt_tokens": 100, "cached_tokens": 40, "completion_tokens": 10, "cost": 0.0, **fields}
+    used = {
+        "key": seed,
+        "stage": "match",
+        "prompt_tokens": 100,
+        "cached_tokens": 40,
+        "completion_tokens": 10,
+        "cost": 0.0,
+    } | fields
     return {"seed_id": seed, "role": role, "started": started, "seconds": seconds, **used}
 
 
@@ -63,27 +70,60 @@ def test_whatever_was_used_the_interval_holds_its_mean_and_nothing_below_zero(va
 
 def test_sums_are_per_dialogue_and_per_engine() -> None:
     calls = [call("a", cost=0.5), call("a"), call("b"), call("a", "verifier", prompt_tokens=1000, cost=2.0)]
-    data = estimate(calls, ["a", "b"], 1000, [CHEAP, STRONG])
-    assert data.used["cheap"]["calls"].mean == 1.5
-    assert data.used["cheap"]["prompt_tokens"].mean == 150
-    assert data.used["cheap"]["cached_tokens"].mean == 60
-    assert data.used["cheap"]["completion_tokens"].times(1000).mean == 15_000
+    data = estimate(calls, ["a", "b"], 1000, [CHEAP, STRONG], 1)
+    assert data.used["cheap"]["calls"].each.mean == 1.5
+    assert data.used["cheap"]["prompt_tokens"].each.mean == 150
+    assert data.used["cheap"]["cached_tokens"].each.mean == 60
+    assert data.used["cheap"]["completion_tokens"].all(1000).mean == 15_000
     # A dialogue without calls of an engine counts as none, it isn't left out.
-    assert data.used["strong"]["calls"].mean == 0.5
-    assert data.used["strong"]["prompt_tokens"].mean == 500
-    assert data.together["cost"].mean == pytest.approx(1.25)
+    assert data.used["strong"]["calls"].each.mean == 0.5
+    assert data.used["strong"]["prompt_tokens"].each.mean == 500
+    assert data.together["cost"].each.mean == pytest.approx(1.25)
     assert data.priced
+
+
+def once(seed: str, key: str, **fields: Any) -> dict[str, Any]:
+    return call(seed, key=f"designer/{key}", stage="designer_logic", **fields)
+
+
+def test_what_all_dialogues_share_is_used_once_by_each_worker() -> None:
+    # Two workers made the sample: both made `x`, at 400 and 200 tokens, and one of them `y`, in two attempts.
+    shared = [
+        once("a", "x", prompt_tokens=400, cost=2.0),
+        once("b", "x", prompt_tokens=200, cost=2.0),
+        once("a", "y", prompt_tokens=50),
+        once("a", "y", prompt_tokens=50),
+    ]
+    own = [call(seed) for seed in "ab"]
+    data = estimate([*own, *shared], ["a", "b"], 1000, [CHEAP, STRONG], 3)
+    used = data.used["cheap"]
+    assert (used["calls"].each.mean, used["calls"].each.half, used["calls"].once) == (1, 0, 3 * (1 + 2))
+    assert used["prompt_tokens"].all(1000).mean == 1000 * 100 + 3 * (300 + 100)
+    assert data.together["cost"].all(1000).mean == pytest.approx(3 * 2.0)
+    assert data.used["strong"]["calls"].all(1000).mean == 0
+    assert data.priced
+    said = printed(data)
+    assert "share 9 calls, which each of the 3 workers makes once" in said
+    assert "1,009" in said
+    assert "share" not in printed(estimate(own, ["a", "b"], 1000, [CHEAP], 3))
+
+
+def test_the_time_of_what_is_shared_does_not_grow_with_the_dialogues() -> None:
+    calls = [once("a", "x", seconds=60.0), *(call(seed, started=60.0) for seed in "ab")]
+    # 62 seconds of calls in 61.
+    data = estimate(calls, ["a", "b"], 8000, [CHEAP], 2)
+    assert data.seconds.mean == pytest.approx((8000 * 1 + 2 * 60) / 8)
 
 
 def test_one_dialogue_has_no_spread() -> None:
     with pytest.raises(ValueError, match="two dialogues"):
-        estimate([call("a")], ["a"], 10, [CHEAP])
+        estimate([call("a")], ["a"], 10, [CHEAP], 1)
 
 
 def test_time_is_calls_over_slots_where_the_sample_left_slots_empty() -> None:
     # Two dialogues of four calls of a second, one after the other: two in flight.
     calls = [call(seed, started=float(n)) for seed in "ab" for n in range(4)]
-    data = estimate(calls, ["a", "b"], 800, [CHEAP])
+    data = estimate(calls, ["a", "b"], 800, [CHEAP], 1)
     assert data.seconds.mean == pytest.approx(800 * 4 / 8)
     assert data.seconds.half == 0
 
@@ -91,18 +131,18 @@ def test_time_is_calls_over_slots_where_the_sample_left_slots_empty() -> None:
 def test_time_of_a_full_engine_is_the_samples_pace() -> None:
     # Ten dialogues at once on two slots: each call waits, five seconds on average are four too many.
     calls = [call(str(n), "verifier", seconds=n // 2 + 1.0) for n in range(10)]
-    data = estimate(calls, [str(n) for n in range(10)], 1000, [STRONG])
+    data = estimate(calls, [str(n) for n in range(10)], 1000, [STRONG], 1)
     assert data.seconds.mean == pytest.approx(1000 / 2)
 
 
 def test_few_dialogues_cannot_fill_the_slots() -> None:
     calls = [call(seed, started=float(n)) for seed in "ab" for n in range(4)]
-    assert estimate(calls, ["a", "b"], 2, [CHEAP]).seconds.mean == pytest.approx(4)
+    assert estimate(calls, ["a", "b"], 2, [CHEAP], 1).seconds.mean == pytest.approx(4)
 
 
 def test_the_slowest_engine_says_how_long_it_takes() -> None:
     calls = [call(seed, role) for seed in "ab" for role in ("generator", "verifier")]
-    data = estimate(calls, ["a", "b"], 800, [CHEAP, STRONG])
+    data = estimate(calls, ["a", "b"], 800, [CHEAP, STRONG], 1)
     assert data.seconds.mean == pytest.approx(800 / 2)
 
 
@@ -112,23 +152,23 @@ def test_the_start_of_an_engine_is_no_time_of_its_calls() -> None:
     calls = [call(seed, seconds=61.0) for seed in "ab"] + [
         call(seed, started=61.0 + n) for seed in "ab" for n in (0, 1)
     ]
-    assert estimate(calls, ["a", "b"], 100, [starting]).seconds.mean == pytest.approx(100 * 2 / 2)
+    assert estimate(calls, ["a", "b"], 100, [starting], 1).seconds.mean == pytest.approx(100 * 2 / 2)
 
 
 def test_an_engine_that_was_never_asked_takes_no_time() -> None:
-    data = estimate([call("a"), call("b")], ["a", "b"], 80, [CHEAP, STRONG])
-    assert data.used["strong"]["calls"].high == 0
+    data = estimate([call("a"), call("b")], ["a", "b"], 80, [CHEAP, STRONG], 1)
+    assert data.used["strong"]["calls"].each.high == 0
     assert data.seconds.mean == pytest.approx(80 / 8)
 
 
 def test_prints_money_only_where_there_are_prices() -> None:
     calls = [call("a"), call("b", prompt_tokens=300)]
-    said = printed(estimate(calls, ["a", "b"], 5000, [CHEAP]))
+    said = printed(estimate(calls, ["a", "b"], 5000, [CHEAP], 1))
     assert "No engine has a price" in said
     assert "cost" not in said
     assert "1,000,000" in said
     assert "2 dialogues, drawn at random from the 5,000" in said
-    said = printed(estimate([call("a", cost=0.01), call("b", cost=0.01)], ["a", "b"], 5000, [CHEAP, STRONG]))
+    said = printed(estimate([call("a", cost=0.01), call("b", cost=0.01)], ["a", "b"], 5000, [CHEAP, STRONG], 1))
     assert "No engine has a price" not in said
     assert "50.00" in said
     assert "All engines" in said
@@ -136,7 +176,7 @@ def test_prints_money_only_where_there_are_prices() -> None:
 
 def test_engines_of_one_model_are_told_apart_by_their_roles() -> None:
     other = EngineUse("cheap", frozenset({"verifier"}), 2, False)
-    data = estimate([call("a"), call("b")], ["a", "b"], 10, [CHEAP, other])
+    data = estimate([call("a"), call("b")], ["a", "b"], 10, [CHEAP, other], 1)
     assert list(data.used) == ["cheap (curator, generator)", "cheap (verifier)"]
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -267,6 +271,23 @@ def test_other_items_are_asked_about_again_and_the_place_of_their_file_is_no_mat
     assert {key[1] for key in before if before[key] != after[key]} == {"uc", "uc of grpo"}
 
 
+def test_seed_files_that_changed_are_synthesised_from_again(home: Path) -> None:
+    everything = {key[1] for key in named(cells(loaded()))}
+    # There are no names for files where there are none yet.
+    seeds = "common.synthesize.settings.seeds.paths=[chats, sharegpt-sample, hf:org/chats]"
+    missing = named(cells(loaded(seeds)))
+    Path("chats").mkdir()
+    Path("chats/a.jsonl").write_text('{"id": "a"}\n', "utf-8")
+    Path("chats/notes.txt").write_text("none of the seeds", "utf-8")
+    before = named(cells(loaded(seeds)))
+    assert before != missing
+    Path("chats/notes.txt").write_text("still none", "utf-8")
+    assert named(cells(loaded(seeds))) == before
+    Path("chats/a.jsonl").write_text('{"id": "b"}\n', "utf-8")
+    after = named(cells(loaded(seeds)))
+    assert {key[1] for key in before if before[key] != after[key]} == everything
+
+
 # What is run, shared, skipped and tried again
 
 
@@ -429,6 +450,67 @@ def test_steps_run_side_by_side_as_far_as_they_may(home: Path) -> None:
 def test_all_threads_end_when_everything_waits_for_what_failed(home: Path) -> None:
     with pytest.raises(ExperimentFailed, match="2 of 20 steps failed, and 8 of 8 cells"):
         go(home / "run", Fake({"synthesize": Problem("no key")}, concurrent=3))
+
+
+class Interrupted(Fake):
+    """Two steps at a time that meet; then Ctrl-C comes, `times`. They end as steps do when their cluster is gone."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(concurrent=2)
+        self.times = times
+        self.meeting = threading.Barrier(2, timeout=30)
+        self.left = threading.Event()
+        self.said = io.StringIO()
+        self.threads: list[threading.Thread] = []
+
+    def do(self, step: Step, here: Here) -> None:
+        self.did.append(step.name)
+        self.threads.append(threading.current_thread())
+        if self.meeting.wait() == 0:
+            for _ in range(self.times):
+                os.kill(os.getpid(), signal.SIGINT)
+                deadline = time.monotonic() + 20
+                while "Stopping" not in self.said.getvalue():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+        self.meeting.wait()
+        if self.times == 2:
+            assert self.left.wait(20)
+        if step.name == max(self.did):
+            raise ConnectionError("Ray was shut down")
+
+    @contextmanager
+    def _crew(self) -> Iterator[Crew]:
+        try:
+            yield Crew(self.do, self.concurrent, 2)
+        finally:
+            if self.times == 1:
+                assert not any(thread.is_alive() for thread in self.threads)
+            self.left.set()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_is_no_failure_of_steps_that_run_side_by_side(home: Path, times: int) -> None:
+    fake = Interrupted(times)
+    with pytest.raises(KeyboardInterrupt):
+        run(loaded(), "retrieval", "toy", home / "run", Console(file=fake.said), fake.crew)
+    for thread in fake.threads:
+        thread.join(20)
+    assert kinds_of(fake.did) == {"synthesize": 2}
+    assert not list((home / "run" / "steps").glob("*/failed.json"))
+    assert len(list((home / "run" / "steps").glob("*/done.json"))) == 1
+    assert len(go(home / "run", Fake())) == 19
+
+
+def test_an_untrained_reference_is_that_of_every_seed(home: Path) -> None:
+    against = "against={variant: LLM-guided, training: base, judge: embedded}"
+    planned = cells(loaded("evaluations=[pairwise]", against, "variants.LLM-guided.trainings=[base, sft]"))
+    (reference,) = (cell for cell in planned if "pairwise" not in cell.steps)
+    assert (reference.variant, reference.training, reference.seed) == ("LLM-guided", "base", 0)
+    compared = [cell for cell in planned if cell is not reference]
+    assert {cell.seed for cell in compared} == {0, 1}
+    for cell in compared:
+        assert cell.steps["pairwise"].after == (reference.steps["uc"], cell.steps["uc"])
 
 
 def test_an_answer_is_compared_with_that_of_the_same_seed(home: Path) -> None:

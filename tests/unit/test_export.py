@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +13,7 @@ import yaml
 from pipelines import export as export_module
 from pipelines.card import _size
 from pipelines.export import FILES, ExportError, export
+from synuc.config import ProgramName
 from synuc.formatting import Retention, grpo_example, parse_answer, sft_example
 from synuc.sample import Sample
 from synuc.types import Label, Relation
@@ -135,6 +136,36 @@ def test_the_card_names_ablations_and_hides_folders(tmp_path: Path) -> None:
     assert "| switched off | the confidence filter |" in text
     assert "| generator | tuned |" in text
     assert not any(b"alice" in data for data in contents(run).values())
+
+
+@pytest.mark.parametrize("program", get_args(ProgramName))
+def test_the_card_says_which_program_made_it(tmp_path: Path, program: ProgramName) -> None:
+    run = a_run(tmp_path / "run", program=program)
+    export(run.folder, Retention.PARTIAL)
+    text = front_and_card(run)[1]
+    how = text.partition("## How it was made")[2].partition("    synuc synthesize")[0]
+    baseline = program not in ("synuc", "contrastive")
+    assert ("no verifier judged" in how) is baseline
+    assert ("a verifier judges" in how) is not baseline
+    assert ("SPEAKING" in how) is (program == "synuc")
+    assert ("triplets" in how) is (program == "contrastive")
+    rows = {row for row in ("verifier", "curator", "tau", "K", "retrieval", "alpha") if f"| {row} | " in text}
+    if baseline:
+        assert program in how.lower()
+        assert rows == {"alpha"}
+        assert "nothing has judged them" in text
+    else:
+        assert rows == {"verifier", "curator", "tau", "K", "retrieval"} | ({"alpha"} if program == "synuc" else set())
+    assert ("the verifier's own number" in text) is not baseline
+    assert "for `synuc eval uc --bench`" in text
+
+
+def test_the_card_has_no_rows_for_what_was_switched_off(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", confidence_filter=False, trajectory_update=False)
+    export(run.folder, Retention.PARTIAL)
+    text = front_and_card(run)[1]
+    assert not any(f"| {row} | " in text for row in ("tau", "K"))
+    assert "| switched off | the update of the memory; the confidence filter |" in text
 
 
 def test_one_run_gives_the_same_bytes_whatever_the_order_of_its_rows(tmp_path: Path) -> None:

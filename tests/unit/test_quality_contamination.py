@@ -175,11 +175,11 @@ def test_nothing_to_compare_is_a_problem_and_leaves_no_file(tmp_path: Path, benc
     assert {file.name for file in tmp_path.iterdir()} == {"empty.jsonl", "bench.jsonl"}
 
 
-def test_the_command_ends_with_1_if_there_are_pairs(tmp_path: Path, bench: str) -> None:
+def test_the_command_ends_with_3_if_there_are_pairs(tmp_path: Path, bench: str) -> None:
     out = tmp_path / "pairs.jsonl"
     clean = write(tmp_path / "clean.jsonl", "messages", {"other": OTHER})
-    for train, code, words in ((clean, 0, "pairs: 0 exact, 0 near"), (bench, 1, "pairs: 2 exact, 0 near")):
+    for train, code, pairs in ((clean, 0, 0), (bench, 3, 2)):
         result = CliRunner().invoke(app, ["contamination", train, "--bench", bench, "--out", str(out)])
         assert result.exit_code == code, result.output
-        assert words in result.output
-        assert len(out.read_text("utf-8").splitlines()) == 2 * code
+        assert f"pairs: {pairs} exact, 0 near" in result.output
+        assert len(out.read_text("utf-8").splitlines()) == pairs

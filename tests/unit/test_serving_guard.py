@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from serving import upstream as upstream_module
 from serving.config import ServeConfig
+from serving.detection import UNDETERMINED, Detection, DetectRequest
 from serving.guard import QUOTED, note, spoken, with_note
 from serving.metrics import Metrics
 from serving.upstream import HELD_BYTES, _marked, _with_field, upstream_of
@@ -309,6 +311,49 @@ def test_a_message_of_a_conversation_is_judged_once(upstream: Upstream) -> None:
         assert answered("conflict", "b") == "IC"
         httpx.post(f"{address}/v1/detect", json=detected)
         assert len(detector.asked) == 4
+
+
+@dataclass
+class Fickle(Detector):
+    """Fails at first, as an engine does whose limit is reached; answers in the mode and with the adapter asked for."""
+
+    failures: int = 0
+
+    async def __call__(self, request: DetectRequest) -> Detection:
+        detection = await super().__call__(request)
+        used = {"mode": request.mode or "reasoned", "adapter": request.adapter or ""}
+        if len(self.asked) <= self.failures:
+            used |= {"label": UNDETERMINED, "reason": "rate_limit"}
+        return detection.model_copy(update=used)
+
+
+def test_what_has_no_label_is_judged_again(upstream: Upstream) -> None:
+    detector = Fickle(failures=2)
+    with gateway(detector, upstream) as address:
+        labels = [
+            httpx.post(
+                f"{address}/v1/chat/completions",
+                json={"model": "echo", "messages": asking("conflict"), "conversation_id": "a"},
+            ).headers["x-synuc-label"]
+            for _ in range(4)
+        ]
+    assert labels == ["undetermined", "undetermined", "IC", "IC"]
+    assert len(detector.asked) == 3
+
+
+@pytest.mark.parametrize("other", [{"mode": "fast"}, {"adapter": "good"}])
+def test_the_verdict_of_another_detector_is_not_the_guards(upstream: Upstream, other: dict[str, str]) -> None:
+    detector = Fickle()
+    with gateway(detector, upstream) as address:
+        detected = {"messages": asking("conflict"), "conversation_id": "a", **other}
+        assert httpx.post(f"{address}/v1/detect", json=detected).json()["label"] == "IC"
+        body = {"model": "echo", "messages": asking("conflict"), "conversation_id": "a"}
+        for _ in range(2):
+            assert httpx.post(f"{address}/v1/chat/completions", json=body).headers["x-synuc-label"] == "IC"
+    assert [(asked.mode, asked.adapter) for asked in detector.asked] == [
+        (other.get("mode"), other.get("adapter")),
+        (None, None),
+    ]
 
 
 def test_bad_requests(address: str) -> None:
