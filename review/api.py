@@ -25,11 +25,12 @@ For leads:
 
 from __future__ import annotations
 
+import hashlib
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
-from pydantic import Field, ValidationError
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import AfterValidator, Field, ValidationError
 
 from review import figures, leading, tasks
 from review.auth import Caller, csrf_token, csrf_valid, sign_in, sign_out, signed_in
@@ -37,21 +38,29 @@ from review.checks import Finding, findings
 from review.config import ReviewConfig
 from review.database import Database
 from review.forms import Form, Kind, Step, Text, form_of
-from review.items import content_of, load
+from review.items import content_of, load, state_of
 from review.models import Item
 from review.projects import note
 from review.states import Refused, Role
 from review.views import Task, from_page, task
-from synuc.types import Frozen
+from synuc.types import Frozen, clean
 
 UNSAFE = ("POST", "PUT", "DELETE")
+LARGEST = 2**31 - 1
+"""The largest number that every database takes as an id."""
+
 Reason = Annotated[Text, Field(min_length=1)]
+Id = Annotated[int, Path(ge=1, le=LARGEST)]
+Clean = Annotated[str, AfterValidator(clean)]
+Word = Clean | bool | None
+Words = Word | list[Clean] | dict[Clean, Word | dict[Clean, Word]]
+"""What a field of a form may hold: in drafts, whatever the page had there; an answer is read as its step's form."""
 
 
 class Link(Frozen):
     """What stands behind the `#` of a personal link."""
 
-    token: str
+    token: Clean
 
 
 class Me(Frozen):
@@ -68,8 +77,8 @@ class Sent(Frozen):
     """A form of the step and round for which it was written; of a draft it may be incomplete."""
 
     step: Step
-    round: int
-    form: dict[str, Any]
+    round: Annotated[int, Field(ge=1, le=LARGEST)]
+    form: dict[Clean, Words]
 
 
 class Because(Frozen):
@@ -100,9 +109,9 @@ def routes(config: ReviewConfig, database: Database, project: int) -> APIRouter:
     return router
 
 
-def cookie_name(project: int) -> str:
+def cookie_name(config: ReviewConfig) -> str:
     """The cookie of a project. Browsers don't tell ports apart, so two projects on one machine need two names."""
-    return f"synuc-review-{project}"
+    return f"synuc-review-{hashlib.sha256(f'{config.db} {config.name}'.encode()).hexdigest()[:16]}"
 
 
 def who(request: Request) -> Caller:
@@ -112,7 +121,7 @@ def who(request: Request) -> Caller:
         Refused: nobody is signed in, or the proof is missing.
     """
     state = request.app.state
-    cookie = request.cookies.get(cookie_name(state.project), "")
+    cookie = request.cookies.get(state.cookie, "")
     with state.database.reading() as session:
         caller = signed_in(session, state.project, cookie, time.time()) if cookie else None
     if caller is None:
@@ -136,7 +145,7 @@ Lead = Annotated[Caller, Depends(lead)]
 def _session(config: ReviewConfig, database: Database, project: int) -> APIRouter:
     router = APIRouter()
     seconds = config.session_days * 86_400
-    name = cookie_name(project)
+    name = cookie_name(config)
 
     def me(caller: Caller, cookie: str) -> Me:
         roles = tuple(sorted(caller.roles))
@@ -196,36 +205,35 @@ def _work(config: ReviewConfig, database: Database) -> APIRouter:
             return task(session, caller, kind, item) if item else None
 
     @router.get("/items/{id}")
-    def look(id: int, caller: Who) -> Task:
+    def look(id: Id, caller: Who) -> Task:
         """One of the caller's own items. Once it has moved on, that seals the caller's answers."""
         with database.writing() as session:
             return task(session, caller, kind, load(session, caller.project, id, lock=True))
 
     @router.put("/items/{id}/draft", status_code=204)
-    def draft(id: int, sent: Sent, caller: Who) -> None:
+    def draft(id: Id, sent: Sent, caller: Who) -> None:
         """Keep what is written so far."""
         with database.writing() as session:
             form = from_page(kind, load(session, caller.project, id), caller, sent.form)
-            tasks.save_draft(session, caller, id, {**sent.model_dump(), "form": form}, time.time())
+            tasks.save_draft(session, caller, kind, id, {**sent.model_dump(), "form": form}, time.time())
 
     @router.post("/items/{id}/check")
-    def look_over(id: int, sent: Sent, caller: Who) -> list[Finding]:
+    def look_over(id: Id, sent: Sent, caller: Who) -> list[Finding]:
         """What is to be said about an answer before it is given."""
         with database.reading() as session:
             item = load(session, caller.project, id)
-            if not tasks.holds(session, caller, item):
-                raise Refused("unknown", "there is no such item among yours")
+            tasks.in_hand(session, caller, item, state_of(kind, item))
             return list(findings(kind, read(item, caller, sent), content_of(item)))
 
     @router.post("/items/{id}/answer", status_code=204)
-    def answer(id: int, sent: Sent, caller: Who) -> None:
+    def answer(id: Id, sent: Sent, caller: Who) -> None:
         """Answer. The same answer again changes nothing."""
         with database.writing() as session:
             form = read(load(session, caller.project, id), caller, sent)
-            tasks.answer(session, caller, kind, id, sent.step, sent.round, form, time.time(), claim_s)
+            tasks.answer(session, caller, kind, id, sent.step, sent.round, form)
 
     @router.post("/items/{id}/skip", status_code=204)
-    def skip(id: int, because: Because, caller: Who) -> None:
+    def skip(id: Id, because: Because, caller: Who) -> None:
         """Give the item back for others to answer."""
         with database.writing() as session:
             tasks.skip(session, caller, kind, id, because.reason, time.time())
@@ -252,25 +260,27 @@ def _lead(config: ReviewConfig, database: Database) -> APIRouter:
     router = APIRouter()
 
     @router.get("/items")
-    def items(caller: Lead, step: Step | None = None, page: Annotated[int, Field(ge=0)] = 0) -> dict[str, Any]:
+    def items(
+        caller: Lead, step: Step | None = None, page: Annotated[int, Query(ge=0, le=LARGEST)] = 0
+    ) -> dict[str, Any]:
         """A page of the items."""
         with database.reading() as session:
             return leading.items(session, caller.project, step, page)
 
     @router.get("/audit")
-    def audit(caller: Lead, before: int | None = None) -> list[dict[str, Any]]:
+    def audit(caller: Lead, before: Annotated[int | None, Query(ge=1, le=LARGEST)] = None) -> list[dict[str, Any]]:
         """The audit log, the newest entries first."""
         with database.reading() as session:
             return leading.audit(session, caller.project, before)
 
     @router.post("/items/{id}/exclude", status_code=204)
-    def exclude(id: int, because: Because, caller: Lead) -> None:
+    def exclude(id: Id, because: Because, caller: Lead) -> None:
         """End an item as unsuitable."""
         with database.writing() as session:
             leading.exclude(session, caller, config.kind, id, because.reason)
 
     @router.post("/items/{id}/reopen", status_code=204)
-    def reopen(id: int, reopening: Reopening, caller: Lead) -> None:
+    def reopen(id: Id, reopening: Reopening, caller: Lead) -> None:
         """Take an item back to an earlier step."""
         with database.writing() as session:
             leading.reopen(session, caller, config.kind, id, reopening.step, reopening.reason)

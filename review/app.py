@@ -6,6 +6,8 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from itertools import takewhile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,7 +20,7 @@ from rich.console import Console
 from starlette.exceptions import HTTPException
 from starlette.middleware.base import RequestResponseEndpoint
 
-from review.api import routes
+from review.api import cookie_name, routes
 from review.config import ReviewConfig, ReviewError, load_project
 from review.database import Database
 from review.projects import find
@@ -57,7 +59,7 @@ def create_app(config: ReviewConfig, database: Database) -> FastAPI:
         database.close()
 
     app = FastAPI(title="SynUC review", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.database, app.state.project = database, project
+    app.state.database, app.state.project, app.state.cookie = database, project, cookie_name(config)
     app.include_router(routes(config, database, project))
 
     @app.get("/healthz")
@@ -90,30 +92,49 @@ def create_app(config: ReviewConfig, database: Database) -> FastAPI:
 
 
 def serve(folder: Path, db: str | None, host: str | None, port: int | None, console: Console) -> None:
-    """Serve the project of a folder until Ctrl-C (or SIGTERM). Without `host` and `port`, those of its links.
+    """Serve the project of a folder until Ctrl-C (or SIGTERM). Without `host` and `port`, where `place` says.
 
     Raises:
         Problem: the project, its database or the port can't be used.
     """
     config = load_project(folder)
-    place = urlsplit(config.url)
-    host, port = host or place.hostname or "127.0.0.1", port or place.port or 8010
+    own_host, own_port = place(config.url)
+    host, port = host or own_host, own_port if port is None else port
     listening = _listen(host, port)
     app = create_app(config, Database(db or config.db))
-    console.print(f"review  http://{host}:{port}/  people open their own links; Ctrl-C stops it", soft_wrap=True)
+    shown = f"[{host}]" if ":" in host else host
+    console.print(f"review  http://{shown}:{port}/  people open their own links; Ctrl-C stops it", soft_wrap=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10))
     server.run(sockets=[listening])
 
 
+def place(url: str) -> tuple[str, int]:
+    """Where to listen for those who open `url`: right there if it is this machine or an IP address over HTTP, else on
+    127.0.0.1:8010, for the proxy that has the name or speaks HTTPS."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return (host, parts.port or 80) if parts.scheme == "http" and _bindable(host) else ("127.0.0.1", 8010)
+
+
+def _bindable(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
 def _listen(host: str, port: int) -> socket.socket:
+    if not 1 <= port <= 65_535:
+        raise ReviewError(f"--port {port}: choose one from 1 to 65535")
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
     except OSError as error:
         raise ReviewError(
-            f"can't listen on {host}:{port} ({error.strerror}): stop what is there, or choose another --port"
+            f"can't listen on {host}:{port} ({error.strerror}): stop what is there, or choose another --host or --port"
         ) from None
     return listening
 
@@ -130,10 +151,13 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:
+        return _error(400, "form", "the body is no JSON, or not in UTF-8")
     return _error(error.status_code, "not_found", f"there is no {request.method} {request.url.path}")
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return _error(422, "form", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    where = takewhile(lambda part: "[" not in part, map(str, first["loc"]))  # without pydantic's names of types
+    return _error(422, "form", f"{'.'.join(where)}: {first['msg']}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from review.content import Content, fingerprint
 from review.forms import Form, Kind, Labelled, Rewritten, Why
-from synuc.types import Frozen, Label, Relation
+from synuc.types import Dialogue, Frozen, Label, Relation
 
 GOAL_CHARS = 200
 LONGEST = 3
@@ -110,10 +110,15 @@ def _why(why: Why, label: Label, content: Content, follow_up: str) -> Iterator[F
         return
     if Relation.of(why.historical.type, why.new.type).label is not label:
         yield Finding(code="types_of_other_label", must=True)
-    said = _plain("\n".join(turn.user for turn in content.dialogue.turns))
-    quotes = ((why.historical.evidence, said), (why.new.evidence, _plain(follow_up)))
-    if words := tuple(quote for quote, text in quotes if _plain(quote) not in text):
+    old, new = why.historical.evidence, why.new.evidence
+    quotes = ((old, bool(turns_saying(old, content.dialogue))), (new, _plain(new) in _plain(follow_up)))
+    if words := tuple(quote for quote, said in quotes if not said):
         yield Finding(code="not_said", must=False, words=words)
+
+
+def turns_saying(words: str, dialogue: Dialogue) -> list[int]:
+    """The user turns, from 1, in which the words stand, whatever their case and the spaces between them."""
+    return [number for number, turn in enumerate(dialogue.turns, 1) if _plain(words) in _plain(turn.user)]
 
 
 def _plain(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import Field, StringConstraints, model_validator
@@ -44,6 +45,8 @@ class ReviewConfig(Section):
             raise ValueError(f"db={self.db}: SQLite and PostgreSQL are supported")
         if url.password:
             raise ValueError("db: leave the password out of the URL; it is read from PGPASSWORD or ~/.pgpass")
+        if not _is_address(self.url):
+            raise ValueError(f"url={self.url} is no address, like http://127.0.0.1:8010 or https://review.example.com")
         return self
 
 
@@ -115,6 +118,16 @@ def load_project(folder: Path) -> ReviewConfig:
 def save_project(folder: Path, config: ReviewConfig) -> None:
     """Write `review.yaml`."""
     write_whole(folder / FILE, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    rest = parts.query or parts.fragment or port == 0 or any(character.isspace() for character in url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not rest
 
 
 def default_db(folder: Path) -> str:

@@ -47,7 +47,9 @@ class Database:
         # SQLite has one writer at a time and lets others ask again and again; taking turns here is faster and fairer.
         sqlite = self.engine.dialect.name == "sqlite"
         self._turn: AbstractContextManager[object] = Lock() if sqlite else nullcontext()
-        self._read = sessionmaker(self.engine, expire_on_commit=False)
+        # SQLite's transactions see one state by themselves; PostgreSQL has to be asked.
+        reading = self.engine if sqlite else self.engine.execution_options(isolation_level="REPEATABLE READ")
+        self._read = sessionmaker(reading, expire_on_commit=False)
         self._write = sessionmaker(self.engine.execution_options(write=True), expire_on_commit=False)
 
     @contextmanager

@@ -29,6 +29,7 @@ from eval.bench import BenchItem
 from eval.bench_mapping import Fields, item_values
 from eval.records import Unfit
 from review.argilla import argilla_records
+from review.checks import turns_saying
 from review.config import ReviewError
 from review.content import Content
 from review.forms import Kind, Labelled, Reviewed, Rewritten, Side, Step, Voted, Why
@@ -46,7 +47,7 @@ NAMES = {Kind.BENCHMARK: "bench.jsonl", Kind.SPOT_CHECK: "spot-check.jsonl", Kin
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written: how many rows it has, and which items have none, counted by the reason."""
+    """A file that was written: how many rows it has, and what was left out, counted by the reason."""
 
     path: Path
     rows: int
@@ -57,7 +58,8 @@ def export(session: Session, project: int, kind: Kind, shape: str, path: Path) -
     """Write a project's items to `path` in one of the `SHAPES`.
 
     `own` is, by the kind of project, a benchmark (finished items), a spot check's labels (finished items), or the CSV
-    that `synuc eval pairwise --human` reads. The other two hold every item, with the labels there are.
+    that `synuc eval pairwise --human` reads. The other two hold every item, with the labels of finished ones: whoever
+    works on an open one there mustn't see what others say of it.
 
     Raises:
         ReviewError: there is nothing to write yet, or the shape doesn't go with the project.
@@ -67,13 +69,13 @@ def export(session: Session, project: int, kind: Kind, shape: str, path: Path) -
     if kind is Kind.PAIRWISE and shape != "own":
         raise ReviewError(f"--as {shape} is for labels; comparisons are exported as the CSV of `synuc eval pairwise`")
     left_out: Counter[str] = Counter()
-    if shape == "label-studio":
-        rows = list(label_studio_tasks(_all(session, project, kind)))
+    if shape != "own":
+        everything = list(_all(session, project, kind))
+        rows = list((label_studio_tasks if shape == "label-studio" else argilla_records)(everything))
         write_whole(path, _array(rows))
-        write_whole(path.with_suffix(".xml"), _labelling_config())
-    elif shape == "argilla":
-        rows = list(argilla_records(_all(session, project, kind)))
-        write_whole(path, _array(rows))
+        if shape == "label-studio":
+            write_whole(path.with_suffix(".xml"), _labelling_config())
+        left_out["labels of open items"] = sum(len(state.at(Step.LABEL)) for _, _, state in everything if state.open)
     elif kind is Kind.PAIRWISE:
         rows = list(_verdicts(session, project, left_out))
         write_whole(path, _csv(rows))
@@ -91,11 +93,11 @@ def export(session: Session, project: int, kind: Kind, shape: str, path: Path) -
             write_whole(path, "".join(map(json_line, rows)))
     if not rows:
         raise ReviewError(f"nothing is finished yet ({sum(left_out.values())} items are open), so nothing was written")
-    return Exported(path, len(rows), dict(left_out))
+    return Exported(path, len(rows), dict(+left_out))
 
 
 def _all(session: Session, project: int, kind: Kind) -> Iterator[tuple[Item, Content, State]]:
-    query = select(Item).where(Item.project_id == project).order_by(Item.key).options(selectinload(Item.answers))
+    query = select(Item).where(Item.project_id == project).order_by(Item.position).options(selectinload(Item.answers))
     for item in session.scalars(query.execution_options(yield_per=200)):
         yield item, content_of(item), state_of(kind, item)
 
@@ -116,7 +118,7 @@ def _bench_row(item: Item, content: Content, state: State) -> Row | None:
         ],
         "follow_up": follow_up,
         "label": state.result,
-        **({"rationale": _rationale(why, content.dialogue)} if why and state.result != "ND" else {}),
+        **({"rationale": rationale(why, content.dialogue)} if why and state.result != "ND" else {}),
         **({"task": content.task} if content.task else {}),
         "annotation": _annotation(state),
     }
@@ -134,11 +136,12 @@ def _why(state: State) -> Why | None:
     return next((why for why in whys if why is not None and why.text.strip()), None)
 
 
-def _rationale(why: Why, dialogue: Dialogue) -> Row:
+def rationale(why: Why, dialogue: Dialogue) -> Row:
+    """The rationale as a record of the benchmark has it, with the last turn in which the evidence stands."""
     pair: Row = {}
     if why.historical and why.new:
-        said = [number for number, turn in enumerate(dialogue.turns, 1) if why.historical.evidence in turn.user]
-        turn = {"turn": said[-1]} if said and why.historical.evidence else {}
+        said = turns_saying(why.historical.evidence, dialogue) if why.historical.evidence.strip() else []
+        turn = {"turn": said[-1]} if said else {}
         pair = {"historical": [{**_side(why.historical), **turn}], "new": [_side(why.new)]}
     return {**pair, "text": why.text.strip()}
 

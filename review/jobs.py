@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy.engine import make_url
 
 from review import export as exporting
 from review import figures, projects, sources
-from review.config import ReviewConfig, ReviewError, check_people, default_db, load_project, read_people, save_project
+from review.config import (
+    FILE,
+    ReviewConfig,
+    ReviewError,
+    check_people,
+    default_db,
+    load_project,
+    read_people,
+    save_project,
+)
 from review.content import Entry
 from review.database import Database
 from review.forms import Kind
@@ -44,7 +54,6 @@ def create(
     if (folder / "review.yaml").exists():
         raise ReviewError(f"{folder} holds a review project already; go on with: synuc review serve --project {folder}")
     name = name or folder.resolve().name
-    folder.mkdir(parents=True, exist_ok=True)
     values = {"name": name, "kind": kind, "db": db or default_db(folder), "url": url}
     try:
         config = ReviewConfig.model_validate(values)
@@ -54,9 +63,9 @@ def create(
     check_people(config.kind, named)
     entries, remark = _entries(config, froms, sample, seed)
     about = {"from": [path.name for path in froms]}
-    with Database(config.db).writing() as session:
+    with _whole(folder, config), closing(Database(config.db)) as database, database.writing() as session:
         links = projects.create(session, config, entries, named.people, seed, about)
-    save_project(folder, config)
+        save_project(folder, config)  # before the links count: nothing may fail between that and saying them
     _say(console, f"{len(entries)} items of the project {name} wait for their people{remark}. Everybody's own link:")
     for person, link in links.items():
         _say(console, f"  {person}  {link}")
@@ -100,12 +109,14 @@ def export(folder: Path, db: str | None, shape: str, out: Path | None, console: 
     """Write the project's items, and say how many of them and what was left out."""
     config = load_project(folder)
     path = out or folder / (exporting.NAMES[config.kind] if shape == "own" else f"{shape}.json")
-    with Database(db or config.db).writing() as session:
+    database = Database(db or config.db)
+    with database.reading() as session:
         project = projects.find(session, config).id
         exported = exporting.export(session, project, config.kind, shape, path)
+    with database.writing() as session:
         projects.note(session, project, "export", {"shape": shape, "rows": exported.rows})
     left_out = ", ".join(f"{reason} {n}" for reason, n in sorted(exported.left_out.items())) or "none"
-    _say(console, f"{exported.path} holds {exported.rows} rows; items left out: {left_out}")
+    _say(console, f"{exported.path} holds {exported.rows} rows; left out: {left_out}")
 
 
 def import_labels(folder: Path, db: str | None, file: Path, raters: Sequence[str], console: Console) -> None:
@@ -116,9 +127,31 @@ def import_labels(folder: Path, db: str | None, file: Path, raters: Sequence[str
     config = load_project(folder)
     with Database(db or config.db).writing() as session:
         project = projects.find(session, config).id
-        imported = import_label_studio(session, project, config.kind, file, named, time.time())
+        imported = import_label_studio(session, project, config.kind, file, named)
     for reason, number in sorted(imported.counts.items(), key=lambda pair: -pair[1]):
         _say(console, f"{number:6}  {reason}")
+
+
+@contextmanager
+def _whole(folder: Path, config: ReviewConfig) -> Iterator[None]:
+    """The folder, for the block to make a project in. What is new goes again if the block raises.
+
+    Raises:
+        ReviewError: the folder can't be made or written to.
+    """
+    kept = make_url(config.db).database if config.db.startswith("sqlite") else None
+    database = [Path(f"{kept}{end}") for end in ("", "-wal", "-shm")] if kept else []
+    new = [path for path in (folder / FILE, *database, folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException as error:
+        for path in new:
+            with suppress(OSError):
+                path.rmdir() if path.is_dir() else path.unlink()
+        if isinstance(error, OSError):
+            raise ReviewError(f"can't make a project in {folder} ({error.strerror}); name another --project") from None
+        raise
 
 
 def _entries(config: ReviewConfig, froms: Sequence[Path], sample: str, seed: int) -> tuple[tuple[Entry, ...], str]:

@@ -17,11 +17,11 @@ from review.auth import Caller, caller_of
 from review.config import ReviewError
 from review.content import Content, fingerprint
 from review.forms import Kind, Labelled, Step
-from review.items import content_of
-from review.models import Answer, Item, Person
+from review.items import content_of, load, state_of
+from review.models import Item, Person
 from review.projects import note
 from review.states import Act, Refused, State
-from review.tasks import answer
+from review.tasks import record
 
 Row = dict[str, Any]
 DONE, REPEATED = "taken", "already here"
@@ -39,7 +39,10 @@ class _Unfit(Exception):
 
 
 def label_studio_tasks(items: Iterable[tuple[Item, Content, State]]) -> Iterator[Row]:
-    """Every item as a task, with the labels that people have given it as annotations."""
+    """Every item as a task; once it is finished, with the labels that people have given it as annotations.
+
+    Its `item` says which it is. The key isn't in there: that of a synthetic sample ends in its label.
+    """
     for item, content, state in items:
         said = [
             pair for turn in content.dialogue.turns for pair in (("user", turn.user), ("assistant", turn.assistant))
@@ -48,19 +51,17 @@ def label_studio_tasks(items: Iterable[tuple[Item, Content, State]]) -> Iterator
         yield {
             "id": item.id,
             "data": {
-                "key": item.key,
+                "item": item.id,
                 "history": fingerprint(content.dialogue),
                 "language": item.language,
                 "dialogue": [{"author": author, "text": text} for author, text in [*system, *said]],
                 "follow_up": content.follow_up,
             },
-            "annotations": [_annotation(act) for act in state.at(Step.LABEL)],
+            "annotations": [] if state.open else [_annotation(act) for act in state.at(Step.LABEL)],
         }
 
 
-def import_label_studio(
-    session: Session, project: int, kind: Kind, path: Path, raters: Mapping[str, str], now: float
-) -> Imported:
+def import_label_studio(session: Session, project: int, kind: Kind, path: Path, raters: Mapping[str, str]) -> Imported:
     """Take the annotations of a JSON export as the labels of the project's people.
 
     `raters`: the names of people by what Label Studio calls them, an id or an email; who is called the same in both
@@ -73,17 +74,17 @@ def import_label_studio(
         raise ReviewError("labels can't be imported into a project of comparisons")
     tasks = _read(path)
     people = {person.name: person for person in session.scalars(select(Person).where(Person.project_id == project))}
-    items = {item.key: item for item in session.scalars(select(Item).where(Item.project_id == project))}
+    items = {str(item.id): item for item in session.scalars(select(Item).where(Item.project_id == project))}
     callers = _callers(tasks, people, raters)
     counts: Counter[str] = Counter()
     for task in tasks:
-        item = items.get(str(task["data"].get("key")))
+        item = items.get(str(task["data"].get("item")))
         for annotation in task["annotations"]:
             try:
                 if item is None:
                     raise _Unfit("no such item")
                 form = _labelled(task["data"], annotation, content_of(item))
-                counts[_give(session, callers[_rater(annotation)], kind, item, form, now)] += 1
+                counts[_give(session, callers[_rater(annotation)], kind, item, form)] += 1
             except _Unfit as unfit:
                 counts[str(unfit)] += 1
             except Refused as refused:
@@ -92,13 +93,21 @@ def import_label_studio(
     return Imported(dict(counts))
 
 
-def _give(session: Session, caller: Caller, kind: Kind, item: Item, form: Labelled, now: float) -> str:
-    mine = (Answer.item_id == item.id, Answer.person_id == caller.id, Answer.step == Step.LABEL)
-    if session.scalar(select(Answer.id).where(*mine, Answer.withdrawn.is_(None))):
-        return REPEATED
-    # What the app holds for others may be answered elsewhere: a claim of no seconds is none.
-    answer(session, caller, kind, item.id, Step.LABEL, 1, form, now, claim_s=0.0)
+def _give(session: Session, caller: Caller, kind: Kind, item: Item, form: Labelled) -> str:
+    item = load(session, caller.project, item.id, lock=True)
+    state = state_of(kind, item)
+    for act in state.at(Step.LABEL):
+        if act.person == caller.id and isinstance(act.form, Labelled):
+            return _compared(act.form, form)
+    record(session, caller, item, state, Act(Step.LABEL, 1, caller.id, form))
     return DONE
+
+
+def _compared(here: Labelled, there: Labelled) -> str:
+    if here.label is not there.label:
+        return "another label is here"
+    reasons = [form.why.text.strip() if form.why else "" for form in (here, there)]
+    return REPEATED if reasons[0] == reasons[1] else "another rationale is here"
 
 
 def _annotation(act: Act) -> Row:
@@ -119,11 +128,16 @@ def _read(path: Path) -> list[Row]:
     except (OSError, ValueError) as error:
         raise ReviewError(f"can't read {path}: {error}") from None
     fits = isinstance(tasks, list) and all(
-        isinstance(task, dict) and isinstance(task.get("data"), dict) and isinstance(task.get("annotations"), list)
+        isinstance(task, dict)
+        and isinstance(task.get("data"), dict)
+        and isinstance(task.get("annotations"), list)
+        and all(isinstance(annotation, dict) for annotation in task["annotations"])
         for task in tasks
     )
     if not fits:
-        raise ReviewError(f"{path} is no JSON export of Label Studio (a list of tasks with data and annotations)")
+        raise ReviewError(
+            f"{path} is no JSON export of Label Studio (a list of tasks with data and annotations, which are objects)"
+        )
     return list(tasks)
 
 

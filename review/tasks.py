@@ -22,6 +22,14 @@ ORDER = (Step.ADJUDICATE, Step.REVIEW, Step.LABEL, Step.COMPARE, Step.TARGET)
 may want to take back, while there is something else to do. Items at other steps go to the people bound to them."""
 
 
+class NotInHand(Refused):
+    """To all who haven't looked at an item as it is now with it in their hands, whatever the reason: its step would
+    tell them what others said of it, while they can still take back what they said themselves."""
+
+    def __init__(self) -> None:
+        super().__init__("not_in_hand", "this item isn't in your hands now")
+
+
 class Faulty(Refused):
     """An answer that has to be mended, or confirmed, first."""
 
@@ -57,44 +65,53 @@ def answer(
     step: Step,
     round: int,
     form: Form,
-    now: float,
-    claim_s: float,
 ) -> None:
     """Take an answer. The same answer again changes nothing, so that a request whose reply was lost may be repeated.
 
     Raises:
+        NotInHand: the item isn't in the person's hands.
         Faulty: it has to be mended or confirmed.
-        Refused: the person may not answer this item at this step now.
+        Refused: it isn't of this step and round.
     """
     item = load(session, caller.project, id, lock=True)
     state = state_of(kind, item)
     act = Act(step, round, caller.id, form)
     if any(replace(given, sealed=False) == act for given in state.acts):
         return
-    if state.open and (step, round) != (state.step, state.round):
-        raise Refused("moved", "this item has moved on; your draft is kept")
+    in_hand(session, caller, item, state)
+    record(session, caller, item, state, act)
+
+
+def record(session: Session, caller: Caller, item: Item, state: State, act: Act) -> None:
+    """Take what the person says of a locked item, in whose hands it may be.
+
+    Raises:
+        Faulty: it has to be mended or confirmed.
+        Refused: the person may not say that now.
+    """
     check(state, caller.id, caller.roles)
-    if len(state.current) + _others(session, item, caller, now - claim_s) >= NEEDED[state.step]:
-        raise Refused("taken", "others have taken this item over; your draft is kept")
-    if found := open_findings(kind, form, content_of(item)):
+    following = after(state, act)
+    if found := open_findings(state.kind, act.form, content_of(item)):
         raise Faulty(found)
-    keep(session, item, after(state, act))
+    keep(session, item, following)
     for table in (Claim, Draft):
         # Whoever is bound to the next step has a claim again.
         spare = Claim.state == "held" if table is Claim else Draft.id.is_not(None)
         session.execute(delete(table).where(table.item_id == item.id, table.person_id == caller.id, spare))
-    said = {"step": step, "round": round, "verdict": verdict(form), "form": form.model_dump(mode="json")}
+    form = act.form.model_dump(mode="json")
+    said = {"step": act.step, "round": act.round, "verdict": verdict(act.form), "form": form}
     note(session, caller.project, "answer", said, caller.id, item.id)
 
 
-def save_draft(session: Session, caller: Caller, id: int, form: Mapping[str, Any], now: float) -> None:
-    """Keep what the person has written so far, in place of what was kept before. Raises Refused for an unknown item."""
+def save_draft(session: Session, caller: Caller, kind: Kind, id: int, form: Mapping[str, Any], now: float) -> None:
+    """Keep what the person has written so far, in place of what was kept before.
+
+    Raises:
+        Refused: the item is unknown, or not in their hands.
+    """
     item = load(session, caller.project, id, lock=True)
-    draft = draft_of(session, caller, item)
-    if draft is None:
-        session.add(Draft(item_id=item.id, person_id=caller.id, form=dict(form), at=now))
-    else:
-        draft.form, draft.at = dict(form), now
+    in_hand(session, caller, item, state_of(kind, item))
+    _keep_draft(session, caller, item, form, now)
 
 
 def draft_of(session: Session, caller: Caller, item: Item) -> Draft | None:
@@ -106,12 +123,11 @@ def skip(session: Session, caller: Caller, kind: Kind, id: int, reason: str, now
     """Give an item back for others to answer; it isn't offered to this person again.
 
     Raises:
-        Refused: nobody else could answer it, or the person may not answer it at all.
+        Refused: nobody else could answer it, or it isn't in the person's hands.
     """
     item = load(session, caller.project, id, lock=True)
-    check(state_of(kind, item), caller.id, caller.roles)
-    claim = session.scalar(select(Claim).where(Claim.item_id == item.id, Claim.person_id == caller.id))
-    if claim is None or claim.state != "held":
+    claim = in_hand(session, caller, item, state_of(kind, item))
+    if claim.state != "held":
         raise Refused("bound", "nobody else can answer this one; ask a lead to exclude or reopen it")
     claim.state, claim.at = "skipped", now
     note(session, caller.project, "skip", {"reason": reason}, caller.id, item.id)
@@ -136,7 +152,7 @@ def undo(session: Session, caller: Caller, kind: Kind, now: float) -> Item:
     state = undone(state_of(kind, item), caller.id)
     keep(session, item, state)
     _claim(session, item, caller, now)
-    save_draft(session, caller, item.id, {"step": last.step, "round": last.round, "form": last.form}, now)
+    _keep_draft(session, caller, item, {"step": last.step, "round": last.round, "form": last.form}, now)
     note(session, caller.project, "undo", {"step": last.step, "round": last.round}, caller.id, item.id)
     return item
 
@@ -144,15 +160,32 @@ def undo(session: Session, caller: Caller, kind: Kind, now: float) -> Item:
 def seal(session: Session, caller: Caller, item: Item, state: State) -> None:
     """Note that the person is being shown what became of their answers, so that these stay as they are."""
     sealed = sealing(state, caller.id)
-    if any(not act.sealed for act in sealed):
+    if steps := [act.step for act in sealed if not act.sealed]:
         acts = tuple(replace(act, sealed=True) if act in sealed else act for act in state.acts)
         keep(session, item, replace(state, acts=acts))
+        note(session, caller.project, "seal", {"steps": steps}, caller.id, item.id)
 
 
-def holds(session: Session, caller: Caller, item: Item) -> bool:
-    """Whether the person has an item in hand."""
+def claimed(session: Session, caller: Caller, item: Item) -> Claim | None:
+    """The person's claim to an item, if it is in their hands or will be once they look at it."""
     mine = (Claim.item_id == item.id, Claim.person_id == caller.id, Claim.state.in_(("held", "bound")))
-    return bool(session.scalar(select(exists().where(*mine))))
+    return session.scalar(select(Claim).where(*mine))
+
+
+def in_hand(session: Session, caller: Caller, item: Item, state: State) -> Claim:
+    """The claim of a person who has the item in hand and has looked at it as it is now. Raises NotInHand otherwise."""
+    claim = claimed(session, caller, item)
+    if claim is None or not all(act.sealed for act in sealing(state, caller.id)):
+        raise NotInHand
+    return claim
+
+
+def _keep_draft(session: Session, caller: Caller, item: Item, form: Mapping[str, Any], now: float) -> None:
+    draft = draft_of(session, caller, item)
+    if draft is None:
+        session.add(Draft(item_id=item.id, person_id=caller.id, form=dict(form), at=now))
+    else:
+        draft.form, draft.at = dict(form), now
 
 
 def _may(state: State, caller: Caller) -> bool:

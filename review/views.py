@@ -14,7 +14,7 @@ from review.forms import Kind, Step, Why
 from review.items import content_of, state_of
 from review.models import Item, Person
 from review.states import Act, Refused, Role, State, target, visible
-from review.tasks import draft_of, holds, seal
+from review.tasks import claimed, draft_of, seal
 from synuc.types import Frozen, Label
 
 SHOWN = {"win": ("a", "b"), "loss": ("b", "a"), "tie": ("tie", "tie")}
@@ -84,7 +84,7 @@ def task(session: Session, caller: Caller, kind: Kind, item: Item) -> Task:
     """
     state = state_of(kind, item)
     lead = Role.LEAD in caller.roles
-    held = holds(session, caller, item)
+    held = claimed(session, caller, item) is not None
     if not (lead or held or any(act.person == caller.id for act in state.acts)):
         raise Refused("unknown", "there is no such item among yours")
     content = content_of(item)
@@ -119,7 +119,8 @@ def from_page(kind: Kind, item: Item, caller: Caller, form: Mapping[str, Any]) -
 
 
 def _to_page(form: Mapping[str, Any], swapped: bool) -> dict[str, Any]:
-    return {**form, **({"verdict": SHOWN[form["verdict"]][swapped]} if form.get("verdict") in SHOWN else {})}
+    verdict = form.get("verdict")
+    return {**form, "verdict": SHOWN[verdict][swapped]} if isinstance(verdict, str) and verdict in SHOWN else dict(form)
 
 
 def _worded(result: str | None, swapped: bool) -> str | None:

@@ -54,8 +54,13 @@ def link(
 def serve(
     project: Folder,
     db: Db = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen; none: the host of the links.")] = None,
-    port: Annotated[int | None, typer.Option(help="None: the port of the links.")] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to listen; none: where the links point if that is here or an IP address, else 127.0.0.1."
+        ),
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="None: the links' port if they point here, else 8010.")] = None,
 ) -> None:
     """Serve the app until Ctrl-C."""
     from rich.console import Console

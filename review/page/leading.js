@@ -26,7 +26,7 @@ export function itemsPage({ list, listed }, actions, t) {
           ({ id, key, language, step, round, answered, result }) => html`
             <li key=${id}>
               <button type="button" class="row" data-item=${id} onClick=${() => actions.open(id)}>
-                <span class="key">${key}</span> <span>${language}</span>
+                <span class="key">#${id} ${key}</span> <span>${language}</span>
                 <span>${t(`step_${step}`)}${round > 1 ? ` ${round}` : ""}${answered ? ` +${answered}` : ""}</span>
                 <span class=${`label ${result ?? ""}`}>${result ?? ""}</span>
               </button>

@@ -145,7 +145,7 @@ export const TEXTS = {
     commandLine: "command line",
 
     error_offline: "The server can’t be reached. What you have written is kept in this browser.",
-    error_taken: "Others have taken this item over. Your draft is kept.",
+    error_not_in_hand: "This item isn’t in your hands now. What you have written is kept in this browser.",
     error_moved: "This item has moved on meanwhile. Your draft is kept; reload for the next one.",
     error_too_late: "Somebody has answered since. Ask a lead to reopen the item.",
     error_seen: "You have looked at what became of it since. Ask a lead to reopen the item.",
@@ -295,7 +295,7 @@ export const TEXTS = {
     commandLine: "命令行",
 
     error_offline: "无法连接到服务器。你写的内容已暂存在浏览器中。",
-    error_taken: "这一条已由其他人接手。你的草稿已保留。",
+    error_not_in_hand: "这一条目前不在你手中。你写的内容已暂存在浏览器中。",
     error_moved: "这一条已进入下一步。你的草稿已保留；请刷新以获取下一条。",
     error_too_late: "此后已有人作答。请让负责人退回该条目。",
     error_seen: "你已看过后续情况。请让负责人退回该条目。",

@@ -45,7 +45,7 @@ function header(state, actions, t) {
 
 function failing({ failure }, actions, t) {
   if (!failure) return null;
-  const known = ["offline", "taken", "moved", "too_late", "seen", "nothing", "bound", "fault"].includes(failure.code);
+  const known = ["offline", "not_in_hand", "moved", "too_late", "seen", "nothing", "bound", "fault"].includes(failure.code);
   return html`
     <div class="failure" role="alert">
       <p>${known ? t(`error_${failure.code}`) : failure.message}</p>

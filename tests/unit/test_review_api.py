@@ -87,6 +87,8 @@ def test_what_was_seen_seals_what_was_said(start: Start) -> None:
     team["Bo"].label("ER")
     team["Bo"].client.get(f"/api/items/{id}").raise_for_status()
     assert error(team["Bo"].client.post("/api/undo", json={})) == (409, "seen")
+    (seal,) = [event for event in team["Lea"].client.get("/api/audit").json() if event["what"] == "seal"]
+    assert (seal["who"], seal["item"], seal["detail"]) == ("Bo", id, {"steps": ["label"]})
     assert error(team["Ana"].client.post("/api/undo", json={})) == (409, "too_late")
 
 
@@ -141,7 +143,7 @@ def test_a_draft_outlives_the_browser(start: Start) -> None:
     del team.clients["Ana"]
     again = team["Ana"].next()
     assert again["item"]["id"] == task["item"]["id"]
-    assert again["draft"] == sent["form"]
+    assert again["draft"] == {"label": "IC", "why": {"text": "half a sen"}, "note": "é"}  # cleaned as answers are
     assert team["Bo"].next()["draft"] is None
 
 
@@ -150,7 +152,7 @@ def test_the_same_answer_twice_counts_once(start: Start) -> None:
     task = team["Ana"].next()
     for _ in range(2):  # as if the first reply was lost
         assert team["Ana"].answer(task, {"label": "ND"}).status_code == 204
-    assert error(team["Ana"].answer(task, {"label": "ER"})) == (409, "answered")
+    assert error(team["Ana"].answer(task, {"label": "ER"})) == (409, "not_in_hand")
     assert team["Lea"].client.get("/api/progress").json()["progress"]["people"] == {"Ana": 1}
 
 
@@ -182,7 +184,7 @@ def test_an_item_that_was_left_lying_goes_to_others(start: Start) -> None:
     team["Bo"].label("ND")
     team["Cai"].label("ND")
     refused = team["Ana"].answer(lying, {"label": "ND"})
-    assert error(refused) == (409, "moved")
+    assert error(refused) == (409, "not_in_hand")
 
 
 def test_who_passes_isnt_asked_again(start: Start) -> None:
@@ -192,7 +194,35 @@ def test_who_passes_isnt_asked_again(start: Start) -> None:
     team["Ana"].client.post(skip, json={"reason": "I know this person"}).raise_for_status()
     assert team["Ana"].label("ND")["item"]["id"] != task["item"]["id"]
     assert team["Ana"].idle()
-    assert error(team["Ana"].client.post(skip, json={"reason": "again"})) == (409, "bound")
+    assert error(team["Ana"].client.post(skip, json={"reason": "again"})) == (409, "not_in_hand")
+
+
+def test_nobody_passes_what_they_alone_can_answer(start: Start) -> None:
+    team = start()
+    for name in ("Ana", "Bo"):
+        team[name].label("ND")
+    for name, target in (("Ana", "IC"), ("Bo", "ER")):
+        team[name].give("target", {"target": target})
+    task = team["Ana"].next()
+    skip = f"/api/items/{task['item']['id']}/skip"
+    assert error(team["Ana"].client.post(skip, json={"reason": "too hard"})) == (409, "bound")
+
+
+def test_only_who_was_given_an_item_may_do_something_with_it(start: Start) -> None:
+    team = start(2)
+    for n, name in enumerate(("Ana", "Bo", "Cai")):
+        id = team[name].next()["item"]["id"]
+        assert (id == 1) == (n < 2)
+    # Cai could be given item 1 one day, but wasn't; Dee is no annotator; Lea is a lead.
+    task = team["Lea"].client.get("/api/items/1").json()
+    sent = {"step": "label", "round": 1, "form": {"label": "ND"}}
+    for name in ("Cai", "Dee", "Lea"):
+        client = team[name].client
+        assert error(team[name].answer(task, {"label": "ND"})) == (409, "not_in_hand")
+        assert error(client.put("/api/items/1/draft", json=sent)) == (409, "not_in_hand")
+        assert error(client.post("/api/items/1/check", json=sent)) == (409, "not_in_hand")
+        assert error(client.post("/api/items/1/skip", json={"reason": "x"})) == (409, "not_in_hand")
+    assert team["Lea"].client.get("/api/items/1").json()["said"] == []
 
 
 def test_a_lead_excludes_and_reopens(start: Start) -> None:

@@ -13,20 +13,24 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.orm import Session, SessionTransaction
 from typer.testing import CliRunner
 
 from eval.bench import read_bench
 from eval.pairwise import read_human
-from review import export, projects
+from review import export, jobs, projects
+from review.app import place
+from review.checks import findings
 from review.config import People, ReviewConfig, ReviewError, check_people, load_project
+from review.content import Content
 from review.database import Database
-from review.forms import Kind
+from review.forms import Kind, Labelled, Side, Why
 from review.labelstudio import import_label_studio
 from review.sources import candidates, read_shares, samples, shuffled, stratified
 from synuc.cli import app
 from synuc.layers import ConfigError, compose
 from synuc.problem import Problem
-from synuc.types import Label
+from synuc.types import Dialogue, Label, Turn
 from tests.reviewing import ROLES, Team, a_project, entries, rewrite_all, running
 from tests.runs import a_run
 
@@ -260,7 +264,7 @@ def bring_in(config: ReviewConfig, path: Path, raters: dict[str, str]) -> dict[s
     database = Database(config.db)
     with database.writing() as session:
         project = projects.find(session, config).id
-        counts = import_label_studio(session, project, config.kind, path, raters, 1.0).counts
+        counts = import_label_studio(session, project, config.kind, path, raters).counts
     database.close()
     return dict(counts)
 
@@ -270,18 +274,20 @@ def test_labels_go_to_label_studio_and_come_back(
 ) -> None:
     (here, tokens), (there, others) = both
     with running(here, tokens) as team:
-        label_all(team, 3)
+        label_all(team, 4)
+        for name in ("Ana", "Bo"):
+            team[name].give("target", {"target": "ND"})
     path = exported(here, tmp_path / "tasks.json", "label-studio").path
     assert "<Choices" in path.with_suffix(".xml").read_text("utf-8")
     tasks = json.loads(path.read_text("utf-8"))
     assert all("synthetic" not in task["data"] for task in tasks)
     raters = {str(one["completed_by"]) for task in tasks for one in task["annotations"]}
     names = dict(zip(sorted(raters), ("Ana", "Bo"), strict=True))
-    assert bring_in(there, path, names) == {"taken": 6}
-    assert bring_in(there, path, names) == {"already here": 6}
+    assert bring_in(there, path, names) == {"taken": 8}
+    assert bring_in(there, path, names) == {"already here": 8}
     with running(there, others) as team:
         progress = team["Lea"].client.get("/api/progress").json()["progress"]
-    assert progress["people"] == {"Ana": 3, "Bo": 3}
+    assert progress["people"] == {"Ana": 4, "Bo": 4}
 
 
 def test_what_label_studio_cant_say_is_counted(
@@ -300,7 +306,7 @@ def test_what_label_studio_cant_say_is_counted(
     tasks[2]["annotations"] = [said("XX"), said("ND", was_cancelled=True)]
     tasks[3]["annotations"] = [said("ND")]
     tasks[3]["data"]["history"] = "of another dialogue"
-    tasks.append({"data": {"key": "unknown"}, "annotations": [said("ND")]})
+    tasks.append({"data": {"item": "unknown"}, "annotations": [said("ND")]})
     path.write_text(json.dumps(tasks), "utf-8")
     with pytest.raises(ReviewError, match=r"--rater ana@example\.org=NAME"):
         bring_in(there, path, {})
@@ -310,10 +316,79 @@ def test_what_label_studio_cant_say_is_counted(
     assert counts["no readable label"] == counts["no such item"] == 1
 
 
+def test_an_import_says_what_differs_from_what_is_here(
+    both: Sequence[tuple[ReviewConfig, dict[str, str]]], tmp_path: Path
+) -> None:
+    config, tokens = both[0]
+    with running(config, tokens) as team:
+        for _ in range(3):
+            team["Ana"].label("IC")
+    path = exported(config, tmp_path / "tasks.json", "label-studio").path
+    tasks = json.loads(path.read_text("utf-8"))
+    for task, (label, why) in zip(tasks, [("IC", "because it is IC"), ("ER", ""), ("IC", "the kids")], strict=False):
+        values = {"label": {"choices": [label]}, **({"rationale": {"text": [why]}} if why else {})}
+        result = [{"from_name": name, "value": value} for name, value in values.items()]
+        task["annotations"] = [{"completed_by": "Ana", "result": result}]
+    path.write_text(json.dumps(tasks), "utf-8")
+    counts = {"already here": 1, "another label is here": 1, "another rationale is here": 1}
+    assert bring_in(config, path, {}) == counts
+    with running(config, tokens) as team:
+        said = [team["Lea"].client.get(f"/api/items/{id}").json()["said"] for id in (1, 2, 3)]
+    assert [one["form"]["label"] for (one,) in said] == ["IC"] * 3
+
+
+def test_an_import_fills_places_that_the_app_has_given_out(
+    both: Sequence[tuple[ReviewConfig, dict[str, str]]], tmp_path: Path
+) -> None:
+    config, tokens = both[0]
+    path = exported(config, tmp_path / "tasks.json", "label-studio").path
+    tasks = json.loads(path.read_text("utf-8"))
+    result = [{"from_name": "label", "value": {"choices": ["ND"]}}]
+    tasks[0]["annotations"] = [{"completed_by": "Cai", "result": result}]
+    path.write_text(json.dumps(tasks), "utf-8")
+    with running(config, tokens) as team:
+        given = [team[name].next() for name in ("Ana", "Bo")]
+        assert bring_in(config, path, {}) == {"taken": 1}
+        assert team["Ana"].answer(given[0], {"label": "ND"}).status_code == 204
+        assert team["Bo"].answer(given[1], {"label": "ND"}).status_code == 409
+        assert team["Bo"].next()["item"]["id"] != given[1]["item"]["id"]
+
+
+@pytest.mark.parametrize("annotation", ["ND", None, ["ND"], 3])
+def test_an_annotation_is_an_object(
+    both: Sequence[tuple[ReviewConfig, dict[str, str]]], tmp_path: Path, annotation: object
+) -> None:
+    path = tmp_path / "tasks.json"
+    path.write_text(json.dumps([{"data": {}, "annotations": [annotation]}]), "utf-8")
+    with pytest.raises(ReviewError, match="annotations, which are objects"):
+        bring_in(both[0][0], path, {})
+
+
+@pytest.mark.parametrize("shape", ["label-studio", "argilla"])
+def test_what_goes_elsewhere_gives_no_label_away(db: str, tmp_path: Path, shape: str) -> None:
+    plain = entries(4, Kind.SPOT_CHECK)
+    items = [entry.model_copy(update={"key": f"s{n}-{entry.content.synthetic}"}) for n, entry in enumerate(plain)]
+    config, tokens = a_project(db, items, Kind.SPOT_CHECK)
+    with running(config, tokens) as team:
+        for label in ("ER", "ND"):  # the first gets both its labels, the second one of them
+            team["Ana"].label(label)
+        team["Bo"].label("ER")
+        order = [item["id"] for item in team["Lea"].client.get("/api/items").json()["items"]]
+    done = exported(config, tmp_path / "out.json", shape)
+    assert done.left_out == {"labels of open items": 1}
+    text = done.path.read_text("utf-8")
+    assert not [entry.key for entry in items if entry.key in text]
+    rows = json.loads(text)
+    assert [int(row["id"]) for row in rows] == order  # not that of the keys, which puts ER before IC before ND
+    said = [row["annotations"] if shape == "label-studio" else row["responses"]["label"] for row in rows]
+    assert [len(one) for one in said] == [2, 0, 0, 0]
+
+
 def test_argilla_gets_fields_and_responses(db: str, tmp_path: Path) -> None:
     config, tokens = a_project(db, entries(3))
     with running(config, tokens) as team:
-        team["Ana"].label("IC")
+        for name in ("Ana", "Bo"):
+            team[name].label("IC")
     records = json.loads(exported(config, tmp_path / "argilla.json", "argilla").path.read_text("utf-8"))
     assert len(records) == 3
     (labelled,) = [record for record in records if record["responses"]["label"]]
@@ -342,6 +417,62 @@ def test_the_commands_make_a_project_and_say_the_links(tmp_path: Path) -> None:
     assert figures["progress"]["items"] == 6
 
 
+def test_words_are_found_as_they_are_checked() -> None:
+    turns = [Turn(user=user, assistant="Gladly.") for user in ("For my  Wife\nand kids.", "Wife only", "Thanks.")]
+    side = {"type": "implicit", "dimension": "audience", "value": "kids", "evidence": "my wife AND kids"}
+    why = Why.model_validate({"text": "x", "historical": side, "new": {**side, "evidence": "late"}})
+    content = Content(dialogue=Dialogue(turns=tuple(turns)), follow_up="A Late show.", subset="test")
+    assert findings(Kind.BENCHMARK, Labelled(label=Label.IC, why=why), content) == ()
+    row = export.rationale(why, content.dialogue)
+    assert row["historical"][0]["turn"] == 1
+    across = why.model_copy(update={"historical": Side.model_validate({**side, "evidence": "kids. Wife"})})
+    (found,) = findings(Kind.BENCHMARK, Labelled(label=Label.IC, why=across), content)
+    assert found.code == "not_said"  # there is no turn to name
+    blank = why.model_copy(update={"historical": Side.model_validate({**side, "evidence": " "})})
+    assert "turn" not in export.rationale(blank, content.dialogue)["historical"][0]
+
+
+@pytest.mark.parametrize("new", [True, False])
+@pytest.mark.parametrize("fails", ["people", "name", "yaml", "commit"])
+def test_a_project_that_cant_be_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, new: bool
+) -> None:
+    path = write_candidates(tmp_path / "candidates.jsonl")
+    people = people_file(tmp_path / "people.yaml", {"Ana": ("annotator",)} if fails == "people" else ROLES)
+    a_project(f"sqlite:///{tmp_path / 'other.db'}", entries(1), name="trial")
+    folder = tmp_path / "deep" / "p"
+    if not new:
+        folder.mkdir(parents=True)
+        (folder / "notes.txt").write_text("mine", "utf-8")
+    more = ["--db", f"sqlite:///{tmp_path / 'other.db'}", "--name", "trial"] if fails == "name" else []
+    before = _files(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if fails == "yaml":
+        monkeypatch.setattr(jobs, "save_project", full)
+    if fails == "commit":
+        monkeypatch.setattr(Session, "commit", full)
+        monkeypatch.setattr(SessionTransaction, "commit", full)
+    with pytest.raises(Problem):
+        run("create", "--project", folder, "--from", path, "--people", people, *more)
+    assert _files(tmp_path) == before
+    monkeypatch.undo()
+    good = people_file(tmp_path / "people.yaml")
+    assert "Ana  http" in run("create", "--project", folder, "--from", path, "--people", good)
+
+
+def _files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if not path.name.startswith("other.db")}
+
+
+def test_a_folder_that_cant_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    path, people = write_candidates(tmp_path / "candidates.jsonl"), people_file(tmp_path / "people.yaml")
+    with pytest.raises(ReviewError, match="name another --project"):
+        run("create", "--project", people / "p", "--from", path, "--people", people)
+
+
 def test_the_commands_say_what_is_wrong(tmp_path: Path) -> None:
     path = write_candidates(tmp_path / "candidates.jsonl")
     people = people_file(tmp_path / "people.yaml")
@@ -351,6 +482,10 @@ def test_the_commands_say_what_is_wrong(tmp_path: Path) -> None:
         (("--kind", "pairwise"), "two finished runs"),
         (("--db", "mysql://x"), "SQLite and PostgreSQL"),
         (("--db", "postgresql://me:secret@host/x"), "leave the password out"),
+        (("--url", "review.example.com"), "url=review.example.com is no address"),
+        (("--url", "ftp://review.example.com"), "is no address"),
+        (("--url", "http://localhost:99999"), "is no address"),
+        (("--url", "https://review.example.com/#x"), "is no address"),
     ]:
         with pytest.raises(Problem, match=message):
             run(*base, *more)
@@ -361,6 +496,26 @@ def test_the_commands_say_what_is_wrong(tmp_path: Path) -> None:
         run(*base)
     with pytest.raises(Problem, match="nothing is finished"):
         run("export", "--project", tmp_path / "p")
+    for port in ("0", "-1", "99999"):
+        with pytest.raises(Problem, match=f"--port {port}: choose one from 1 to 65535"):
+            run("serve", "--project", tmp_path / "p", "--port", port)
+
+
+@pytest.mark.parametrize(
+    ("url", "listens"),
+    [
+        ("http://127.0.0.1:8010", ("127.0.0.1", 8010)),
+        ("http://localhost:9000/", ("localhost", 9000)),
+        ("http://10.1.2.3:8080", ("10.1.2.3", 8080)),
+        ("http://10.1.2.3", ("10.1.2.3", 80)),
+        ("http://[::1]:9000", ("::1", 9000)),
+        ("https://review.example.com", ("127.0.0.1", 8010)),
+        ("http://review.example.com:9000", ("127.0.0.1", 8010)),
+        ("https://10.1.2.3", ("127.0.0.1", 8010)),
+    ],
+)
+def test_a_public_name_is_a_proxys(url: str, listens: tuple[str, int]) -> None:
+    assert place(url) == listens
 
 
 def run(*arguments: str | Path) -> str:

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,19 +23,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from review import leading, tasks
 from review.auth import Caller, caller_of
 from review.config import ReviewError
 from review.content import fingerprint
 from review.database import Database
-from review.forms import Form, Kind, Step, form_of
+from review.forms import (
+    Compared,
+    Form,
+    Kind,
+    Labelled,
+    Opinion,
+    Proposed,
+    Reviewed,
+    Rewritten,
+    Step,
+    Voted,
+    form_of,
+)
 from review.items import content_of, load, state_of
 from review.models import Answer, Base, Claim, Event, Item, Person, Project
 from review.states import NEEDED, Refused, bound, target
+from synuc.types import Label
 from tests.reviewing import RECORD, ROLES, a_project, entries
 
 HOUR = 3600.0
+PROBES: dict[type[Form], Form] = {
+    Labelled: Labelled(label=Label.ND, note="probe"),
+    Compared: Compared(verdict="tie", note="probe"),
+    Proposed: Proposed(target=Label.IC, note="probe"),
+    Rewritten: Rewritten.model_validate({**RECORD, "goal": "probe", "history": "none"}),
+    Reviewed: Reviewed(first=Opinion(approve=True, reason="probe"), second=Opinion(approve=False)),
+    Voted: Voted(better="second"),
+}
+"""Answers that nobody gives otherwise, since the same answer again is no new one."""
 
 
 def postgres_programs() -> Path | None:
@@ -130,8 +153,9 @@ def act(database: Database, caller: Caller, kind: Kind, now: float, **values: An
         item = tasks.next_item(session, caller, kind, now, HOUR)
         if item is None:
             return None
+        tasks.seal(session, caller, item, state_of(kind, item))  # as views.task does when it shows the item
         said = form(kind, item, **values)
-        tasks.answer(session, caller, kind, item.id, Step(item.step), item.round, said, now, HOUR)
+        tasks.answer(session, caller, kind, item.id, Step(item.step), item.round, said)
         return item.id
 
 
@@ -195,8 +219,30 @@ def test_no_order_of_actions_makes_rows_and_answers_disagree(kind: Kind, data: s
                     kind,
                     now * data.draw(st.sampled_from([1.0, HOUR])),
                 )
+            check_blindness(data, database, people[data.draw(st.sampled_from(list(ROLES)))], kind)
         check_rows(database, people["Lea"].project, kind)
         database.close()
+
+
+def check_blindness(data: st.DataObject, database: Database, caller: Caller, kind: Kind) -> None:
+    """Who doesn't have an item in hand, or hasn't looked at it since it moved on, hears the same whatever they try."""
+    with database.reading() as session:
+        item = data.draw(st.sampled_from(session.scalars(select(Item).where(Item.project_id == caller.project)).all()))
+        state = state_of(kind, item)
+        hand = (Claim.item_id == item.id, Claim.person_id == caller.id, Claim.state != "skipped")
+        earlier = [act for act in state.acts if act.person == caller.id and act not in state.current]
+        if session.scalar(select(Claim.id).where(*hand)) and all(act.sealed for act in earlier):
+            return
+    step = data.draw(st.sampled_from(list(NEEDED)))
+    said = PROBES[form_of(kind, step)]
+    tries: list[Callable[[Session], object]] = [
+        lambda session: tasks.answer(session, caller, kind, item.id, step, data.draw(st.integers(1, 2)), said),
+        lambda session: tasks.save_draft(session, caller, kind, item.id, {}, 0.0),
+        lambda session: tasks.skip(session, caller, kind, item.id, "probe", 0.0),
+    ]
+    for attempt in tries:
+        with pytest.raises(tasks.NotInHand), database.writing() as session:
+            attempt(session)
 
 
 def _do(
@@ -240,6 +286,7 @@ def _guess(database: Database, caller: Caller, kind: Kind, now: float, values: d
         item = tasks.next_item(session, caller, kind, now, HOUR)
         if item is None:
             return
+        tasks.seal(session, caller, item, state_of(kind, item))
         step = Step(item.step)
         fields = form_of(kind, step).model_fields
         fitting = {name: value for name, value in values.items() if name in fields}
@@ -247,7 +294,7 @@ def _guess(database: Database, caller: Caller, kind: Kind, now: float, values: d
             fitting.pop("why", None)
             fitting.pop("target", None)
         said = form(kind, item, **fitting)
-        tasks.answer(session, caller, kind, item.id, step, item.round, said, now, HOUR)
+        tasks.answer(session, caller, kind, item.id, step, item.round, said)
 
 
 def test_many_who_take_at_once_never_share_a_place(db: str) -> None:
@@ -268,6 +315,18 @@ def test_many_who_take_at_once_never_share_a_place(db: str) -> None:
         labels = select(Answer.item_id, func.count()).join(Item).where(Item.project_id == people["Lea"].project)
         counts = dict(session.execute(labels.group_by(Answer.item_id)).all())
     assert max(counts.values()) <= 2
+    database.close()
+
+
+def test_a_reader_sees_one_state_throughout(db: str) -> None:
+    database, people = fresh(db, 3)
+    count = select(func.count()).select_from(Answer).join(Item).where(Item.project_id == people["Lea"].project)
+    with database.reading() as session:
+        assert session.scalar(count) == 0
+        act(database, people["Ana"], Kind.BENCHMARK, 1.0)
+        assert session.scalar(count) == 0
+    with database.reading() as session:
+        assert session.scalar(count) == 1
     database.close()
 
 
