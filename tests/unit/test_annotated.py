@@ -56,7 +56,7 @@ def test_samples_are_as_a_run_makes_them() -> None:
 
 def test_what_the_file_does_not_hold() -> None:
     for row in lines(annotated.ANNOTATIONS):
-        assert set(row) == set(Sample.model_fields) - {"dialogue"}
+        assert set(row) == set(Sample.model_fields) - {"dialogue", "contrast"}
         assert (row["follow_up"] is None) is (row["label"] == "ND")
 
 
