@@ -42,7 +42,9 @@ def connected(address: str | None) -> Iterator[None]:
         if address:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
         else:
+            # Without `local`, Ray would join whatever cluster it finds on this machine.
             ray.init(
+                address="local",
                 namespace=NAMESPACE,
                 include_dashboard=False,
                 log_to_driver=False,

@@ -49,17 +49,17 @@ def per_dialogue(folder: RunFolder) -> tuple[float, float]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_budget_stops_a_run_and_a_higher_one_goes_on(tmp_path: Path, standin: Standin, workers: int) -> None:
-    seeds, url = dialogues(tmp_path / "seeds.jsonl", 60), standin().url
+    seeds, url = dialogues(tmp_path / "seeds.jsonl", 100), standin().url
     synthesize(settings(dialogues(tmp_path / "few.jsonl", 6), url), tmp_path / "few", quiet())
     usd, tokens = per_dialogue(RunFolder(tmp_path / "few"))
     run = RunFolder(tmp_path / "run")
-    with pytest.raises(BudgetReached, match="of 60 dialogues are finished"):
+    with pytest.raises(BudgetReached, match="of 100 dialogues are finished"):
         synthesize(settings(seeds, url, workers, usd=10 * usd), run.path, quiet())
     spent, _ = run.spent()
     done = len(run.finished())
     assert spent >= 10 * usd
     # Those in flight, and those that were finished and on their way to the driver.
-    assert 8 <= done <= 12 + 3 * IN_FLIGHT * workers
+    assert 8 <= done <= 12 + 6 * IN_FLIGHT * workers
     ids, _ = counts(run.path)
     assert set(ids.values()) == {1}
     assert len(ids) == 2 * done
@@ -71,13 +71,13 @@ def test_a_budget_stops_a_run_and_a_higher_one_goes_on(tmp_path: Path, standin: 
         synthesize(settings(seeds, url, workers, usd=10 * usd), run.path, quiet())
     assert run.spent()[0] == spent
     with pytest.raises(BudgetReached):
-        synthesize(settings(seeds, url, workers, tokens=int(35 * tokens)), run.path, quiet())
-    assert done < len(run.finished()) < 60
+        synthesize(settings(seeds, url, workers, tokens=int((done + 10) * tokens)), run.path, quiet())
+    assert done < len(run.finished()) < 100
 
     assert synthesize(settings(seeds, url, workers), run.path, quiet())
     ids, _ = counts(run.path)
     assert set(ids.values()) == {1}
-    assert len(ids) == 120
+    assert len(ids) == 200
     assert figures(run)["adds_up"]
 
 
