@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from eval.records import Unfit
+from synuc.folding import content_key
 from synuc.language import language_of
 from synuc.layers import Section
 from synuc.types import Label, clean
@@ -92,7 +91,7 @@ def item_values(record: object, fields: Fields, subset: str) -> dict[str, Any]:
         raise Unfit(f"an implicit conflict needs a rationale; {_missing(record, fields, ['rationale_text'])}")
     said = [text for turn in turns for text in turn.values()]
     return {
-        "id": _text(record, fields.id).strip() or _content_id([system, *said, follow_up]),
+        "id": _text(record, fields.id).strip() or content_key([system, *said, follow_up]),
         "subset": _text(record, fields.subset).strip() or subset,
         "language": language_of(_text(record, fields.language), [*(turn["user"] for turn in turns), follow_up]),
         "history": {"turns": turns, "system": system},
@@ -228,13 +227,6 @@ def _rationale(record: Mapping[str, Any], fields: Fields) -> dict[str, Any] | No
 
 def _cleaned(value: object) -> object:
     return clean(value) if isinstance(value, str) else value
-
-
-def _content_id(texts: Sequence[str]) -> str:
-    """Sixteen hex digits, blind to case, whitespace and compatibility forms."""
-    # `clean` has removed NULs, so that no text holds the separator.
-    normal = "\x00".join(" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
-    return hashlib.sha256(normal.encode()).hexdigest()[:16]
 
 
 def _kind(value: object) -> str:

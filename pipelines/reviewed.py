@@ -31,6 +31,7 @@ from synuc.layers import fingerprint
 from synuc.memory import Trajectory
 from synuc.problem import Problem
 from synuc.sample import Outcome, Sample
+from synuc.synthesis import trajectory
 from synuc.types import Frozen, Label
 
 EXPORT = "spot-check.jsonl"
@@ -130,10 +131,10 @@ def read_reviews(reviews: Sequence[Reviews]) -> Reviewed:
         ignored += here
         found += [one for one in judged if isinstance(one, Trajectory)]
     taken: dict[tuple[str, str], Trajectory] = {}
-    for trajectory in sorted(found, key=lambda trajectory: (trajectory.success, trajectory.reason)):
-        key = (trajectory.speaking.value, trajectory.id)
+    for one in sorted(found, key=lambda one: (one.success, one.reason)):
+        key = (one.speaking.value, one.id)
         ignored["reviewed more than once"] += key in taken
-        taken.setdefault(key, trajectory)
+        taken.setdefault(key, one)
     return Reviewed(trajectories=tuple(taken[key] for key in sorted(taken)), ignored=dict(+ignored))
 
 
@@ -190,19 +191,7 @@ def _judged(verdict: Verdict, sample: Sample | None) -> Trajectory | str:
         return "no accepted sample of the run"
     if not (sample.speaking and sample.anchor and sample.new and sample.tasks and sample.follow_up):
         return "made without a schema"
-    return Trajectory(
-        id=sample.id,
-        speaking=sample.speaking,
-        language=sample.language,
-        context=f"{sample.tasks.active_main_task} / {sample.tasks.active_subtask}",
-        constraints=sample.constraints,
-        anchor=sample.anchor,
-        new=sample.new,
-        message=sample.follow_up,
-        success=verdict.label is Label.IC,
-        confidence=sample.judgment.confidence if sample.judgment else None,
-        reason=SEEN_INSTEAD.get(verdict.label, ""),
-    )
+    return trajectory(sample, verdict.label is Label.IC, SEEN_INSTEAD.get(verdict.label, ""))
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import statistics
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from rich.text import Text
 
 from pipelines.readers import SHAPES, Record, Refused, SeedError, Source, find_sources, shape_of, text_of
 from synuc.config import Seeds
+from synuc.folding import content_key
 from synuc.language import language_of
 from synuc.types import Dialogue, Seed, Turn, clean
 
@@ -176,9 +175,7 @@ def _check_size(dialogue: Dialogue, config: Seeds) -> None:
 def content_id(dialogue: Dialogue) -> str:
     """Sixteen hex digits over system message and turns, blind to case, whitespace and compatibility forms."""
     texts = [dialogue.system, *(text for turn in dialogue.turns for text in (turn.user, turn.assistant))]
-    normal = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
-    # `clean` has removed NULs, so that no text holds the separator.
-    return hashlib.sha256("\x00".join(normal).encode()).hexdigest()[:16]
+    return content_key(texts)
 
 
 class SeedStats:

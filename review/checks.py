@@ -12,6 +12,7 @@ from pathlib import Path
 
 from review.content import Content, fingerprint
 from review.forms import Form, Kind, Labelled, Rewritten, Why
+from synuc.folding import folded
 from synuc.types import Dialogue, Frozen, Label, Relation
 
 GOAL_CHARS = 200
@@ -78,7 +79,7 @@ def _rewritten(form: Rewritten, content: Content) -> Iterator[Finding]:
     if not follow_up:
         yield Finding(code="follow_up_missing", must=True)
         return
-    if _plain(follow_up) in map(_plain, said):
+    if folded(follow_up) in map(folded, said):
         yield Finding(code="follow_up_repeated", must=True)
     if words := _there(follow_up, REVEALING):
         yield Finding(code="category_revealed", must=True, words=words)
@@ -111,23 +112,19 @@ def _why(why: Why, label: Label, content: Content, follow_up: str) -> Iterator[F
     if Relation.of(why.historical.type, why.new.type).label is not label:
         yield Finding(code="types_of_other_label", must=True)
     old, new = why.historical.evidence, why.new.evidence
-    quotes = ((old, bool(turns_saying(old, content.dialogue))), (new, _plain(new) in _plain(follow_up)))
+    quotes = ((old, bool(turns_saying(old, content.dialogue))), (new, folded(new) in folded(follow_up)))
     if words := tuple(quote for quote, said in quotes if not said):
         yield Finding(code="not_said", must=False, words=words)
 
 
 def turns_saying(words: str, dialogue: Dialogue) -> list[int]:
     """The user turns, from 1, in which the words stand, whatever their case and the spaces between them."""
-    return [number for number, turn in enumerate(dialogue.turns, 1) if _plain(words) in _plain(turn.user)]
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return [number for number, turn in enumerate(dialogue.turns, 1) if folded(words) in folded(turn.user)]
 
 
 def _there(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
     """The `words` in a text; English ones as whole words."""
-    text = _plain(text).replace("’", "'")
+    text = folded(text).replace("’", "'")
     return tuple(
         word for word in words if re.search(rf"\b{re.escape(word)}(?:s|ed|ing)?\b" if word.isascii() else word, text)
     )

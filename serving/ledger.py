@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from serving.config import LedgerConfig
 from serving.detection import Detection, Found, Verdict
+from synuc.folding import folded
 from synuc.problem import Problem
 from synuc.types import Frozen
 
@@ -167,7 +168,7 @@ def _among(one: Found, others: Sequence[Found]) -> bool:
 def _same(one: Found, other: Found) -> bool:
     if (one.type, one.dimension) != (other.type, other.dimension):
         return False
-    if " ".join(one.value.casefold().split()) == " ".join(other.value.casefold().split()):
+    if folded(one.value) == folded(other.value):
         return True
     a, b = one.where, other.where
     return a is not None and b is not None and a.turn == b.turn and a.start < b.end and b.start < a.end

@@ -190,7 +190,7 @@ def _verified(sample: Sample, triplet: Sequence[Sample], history: History, metho
     if sample.outcome is Outcome.ACCEPTED and method.constraint_verifier:
         sample = yield from _against(sample, triplet, history, method)
     if sample.label is Label.IC and method.trajectory_update and sample.outcome is not Outcome.FAILED:
-        yield from remember(sample, history, method)
+        yield from remember(sample, method)
     return sample
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from synuc import replies
 from synuc.config import Method
 from synuc.effects import CommitUpdate, Fork, Program, ReadRepository, RecordTrajectory, ReleaseLease, request
+from synuc.folding import folded
 from synuc.memory import Lease, RepositoryView, Trajectory
 from synuc.retrieval import retrieve
 from synuc.sample import Outcome, Sample, Stage
@@ -153,7 +154,7 @@ def _conflict(sample: Sample, history: History, method: Method) -> Program[Sampl
     sample = yield from verify(sample, history, method)
     decided = sample.outcome is not Outcome.FAILED
     if sample.label is Label.IC and method.memory and method.trajectory_update and decided:
-        yield from remember(sample, history, method)
+        yield from remember(sample, method)
     return sample
 
 
@@ -239,13 +240,9 @@ def _paired(sample: Sample, anchor: Constraint, new: NewConstraint) -> Sample:
     """The sample with its pair, ended where no message could make the pair what the label says."""
     if sample.label is Label.IC and anchor.type == new.type == "explicit":
         raise Ended("generate", "both constraints of the pair are explicit")
-    if _folded(anchor.value) == _folded(new.value):
+    if folded(anchor.value) == folded(new.value):
         raise Ended("generate", f"the new constraint only repeats the old one: {new.value}")
     return sample.model_copy(update={"anchor": anchor, "new": new})
-
-
-def _folded(value: str) -> str:
-    return " ".join(value.casefold().split())
 
 
 def _realize(sample: Sample, history: History, method: Method) -> Program[Sample]:
@@ -266,26 +263,32 @@ def _realize(sample: Sample, history: History, method: Method) -> Program[Sample
     return sample.model_copy(update={"follow_up": reply.message})
 
 
-def remember(sample: Sample, history: History, method: Method) -> Program[None]:
-    """WriteBuffer and, where the buffer is full, UpdateRepository (lines 39-45). It never changes the sample."""
+def trajectory(sample: Sample, success: bool, reason: str) -> Trajectory:
+    """What the memory keeps of a sample that was made along a schema, as a success or with the reason of a failure."""
     assert sample.speaking is not None
+    assert sample.tasks is not None
     assert sample.anchor is not None
     assert sample.new is not None
     assert sample.follow_up is not None
-    trajectory = Trajectory(
+    return Trajectory(
         id=sample.id,
         speaking=sample.speaking,
         language=sample.language,
-        context=f"{history.tasks.active_main_task} / {history.tasks.active_subtask}",
-        constraints=history.constraints,
+        context=f"{sample.tasks.active_main_task} / {sample.tasks.active_subtask}",
+        constraints=sample.constraints,
         anchor=sample.anchor,
         new=sample.new,
         message=sample.follow_up,
-        success=sample.outcome is Outcome.ACCEPTED,
+        success=success,
         confidence=sample.judgment.confidence if sample.judgment else None,
-        reason=sample.reason,
+        reason=reason,
     )
-    lease: Lease | None = yield RecordTrajectory(trajectory)
+
+
+def remember(sample: Sample, method: Method) -> Program[None]:
+    """WriteBuffer and, where the buffer is full, UpdateRepository (lines 39-45). It never changes the sample."""
+    accepted = sample.outcome is Outcome.ACCEPTED
+    lease: Lease | None = yield RecordTrajectory(trajectory(sample, accepted, sample.reason))
     if lease is not None:
         yield from curate(lease, method)
 

@@ -8,7 +8,7 @@ annotation.
 from __future__ import annotations
 
 from pipelines.baselines import replies
-from pipelines.baselines.common import MESSAGE_TOKENS, ask, targets, written
+from pipelines.baselines.common import MESSAGE_TOKENS, ask_for, targets, written
 from synuc.config import Method
 from synuc.effects import Program
 from synuc.sample import Sample
@@ -21,15 +21,7 @@ def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
 
 
 def _write(sample: Sample, method: Method) -> Program[Sample]:
-    reply: replies.SelfChat = yield ask(
-        "baize",
-        sample.id,
-        replies.SelfChat,
-        sample.dialogue,
-        max_tokens=2 * MESSAGE_TOKENS,
-        temperature=method.generator_temperature,
-        label=sample.label,
-    )
+    reply: replies.SelfChat = yield ask_for(sample, method, "baize", replies.SelfChat, max_tokens=2 * MESSAGE_TOKENS)
     turns = tuple(Turn(user=exchange.user, assistant=exchange.assistant) for exchange in reply.exchanges)
     longer = Dialogue(turns=(*sample.dialogue.turns, *turns), system=sample.dialogue.system)
     return written(sample.model_copy(update={"dialogue": longer}), reply.following)

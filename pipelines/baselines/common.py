@@ -22,6 +22,7 @@ from pipelines.baselines import replies
 from synuc import prompts
 from synuc.config import Method
 from synuc.effects import Program
+from synuc.folding import folded
 from synuc.replies import Eligibility, Message
 from synuc.sample import Outcome, Sample, Stage
 from synuc.synthesis import blank_sample, synthesise
@@ -111,7 +112,7 @@ def _annotated(sample: Sample, reply: replies.Annotation) -> Sample:
                 ),
             }
         )
-        if " ".join(old.value.casefold().split()) == " ".join(new.value.casefold().split()):
+        if folded(old.value) == folded(new.value):
             return sample.rejected("extract", f"the new constraint only repeats the old one: {new.value}")
         if reply.continues == "new_task":
             # ER and IC are relations within one task.
@@ -166,6 +167,20 @@ def ask(
         max_tokens=max_tokens,
         temperature=temperature,
     )
+
+
+def ask_for(
+    sample: Sample,
+    method: Method,
+    template: str,
+    reply: type[BaseModel] = Message,
+    max_tokens: int = MESSAGE_TOKENS,
+    **values: Any,
+) -> LLMRequest:
+    """A call of a sample's own: about its dialogue, for its label, as warm as the method generates."""
+    temperature = method.generator_temperature
+    values = {"label": sample.label, **values}
+    return ask(template, sample.id, reply, sample.dialogue, max_tokens=max_tokens, temperature=temperature, **values)
 
 
 @lru_cache(maxsize=1)

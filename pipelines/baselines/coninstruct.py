@@ -9,10 +9,9 @@ dialogue, one that agrees with what stands), then the message. Two calls, and th
 from __future__ import annotations
 
 from pipelines.baselines import replies
-from pipelines.baselines.common import MESSAGE_TOKENS, ask, chosen, targets, written
+from pipelines.baselines.common import ask_for, chosen, targets, written
 from synuc.config import Method
 from synuc.effects import Program
-from synuc.replies import Message
 from synuc.sample import Sample
 from synuc.types import Seed
 
@@ -26,25 +25,8 @@ def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
 
 def _write(sample: Sample, method: Method) -> Program[Sample]:
     kind = chosen(KINDS, sample, method)
-    pair: replies.Requirements = yield ask(
-        "coninstruct_pair",
-        sample.id,
-        replies.Requirements,
-        sample.dialogue,
-        max_tokens=700,
-        temperature=method.generator_temperature,
-        label=sample.label,
-        kind=kind,
+    pair: replies.Requirements = yield ask_for(
+        sample, method, "coninstruct_pair", replies.Requirements, max_tokens=700, kind=kind
     )
-    reply = yield ask(
-        "coninstruct_message",
-        sample.id,
-        Message,
-        sample.dialogue,
-        max_tokens=MESSAGE_TOKENS,
-        temperature=method.generator_temperature,
-        label=sample.label,
-        standing=pair.standing,
-        added=pair.added,
-    )
+    reply = yield ask_for(sample, method, "coninstruct_message", standing=pair.standing, added=pair.added)
     return written(sample, reply)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.baselines import replies
-from pipelines.baselines.common import MESSAGE_TOKENS, ask, targets, written
-from pipelines.baselines.references import Reference, references
+from pipelines.baselines.common import ask_for, targets, written
+from pipelines.baselines.references import Reference, learned, references
 from synuc.config import Method
-from synuc.effects import Fork, Once, Program
-from synuc.replies import Message, ids
+from synuc.effects import Fork, Program
+from synuc.replies import ids
 from synuc.sample import Sample
 from synuc.types import CallFailed, Label, Seed
 
@@ -29,26 +29,15 @@ def _write(sample: Sample, method: Method) -> Program[Sample]:
     assert sample.label is not None
     logics = yield from _logics(sample.label)
     names = ids("l", logics)
-    choice: Any = yield ask(
+    choice: Any = yield ask_for(
+        sample,
+        method,
         "designer_match",
-        sample.id,
         replies.choice_reply(names),
-        sample.dialogue,
         max_tokens=400,
-        temperature=method.generator_temperature,
-        label=sample.label,
         logics=tuple(zip(names, logics, strict=True)),
     )
-    reply = yield ask(
-        "designer_apply",
-        sample.id,
-        Message,
-        sample.dialogue,
-        max_tokens=MESSAGE_TOKENS,
-        temperature=method.generator_temperature,
-        label=sample.label,
-        logic=logics[names.index(choice.logic)],
-    )
+    reply = yield ask_for(sample, method, "designer_apply", logic=logics[names.index(choice.logic)])
     return written(sample, reply)
 
 
@@ -63,21 +52,7 @@ def _logics(label: Label) -> Program[list[replies.Logic]]:
 
 def _tried(reference: Reference) -> Program[replies.Logic | CallFailed]:
     try:
-        logic: replies.Logic = yield Once(f"designer/{reference.id}", _logic(reference))
+        logic: replies.Logic = yield from learned("designer", reference, "designer_logic", replies.Logic, 1800)
     except CallFailed as failure:
         return failure
     return logic
-
-
-def _logic(reference: Reference) -> Program[replies.Logic]:
-    reply: replies.Logic = yield ask(
-        "designer_logic",
-        f"designer/{reference.id}",
-        replies.Logic,
-        reference.dialogue,
-        max_tokens=1800,
-        label=reference.label,
-        message=reference.follow_up,
-        why=reference.why,
-    )
-    return reply

@@ -8,10 +8,9 @@ annotation.
 
 from __future__ import annotations
 
-from pipelines.baselines.common import MESSAGE_TOKENS, ask, chosen, targets, written
+from pipelines.baselines.common import ask_for, chosen, targets, written
 from synuc.config import Method
 from synuc.effects import Program
-from synuc.replies import Message
 from synuc.sample import Sample
 from synuc.types import Seed
 
@@ -26,14 +25,5 @@ def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
 
 
 def _write(sample: Sample, method: Method) -> Program[Sample]:
-    reply = yield ask(
-        "multiturninstruct",
-        sample.id,
-        Message,
-        sample.dialogue,
-        max_tokens=MESSAGE_TOKENS,
-        temperature=method.generator_temperature,
-        label=sample.label,
-        dimension=chosen(DIMENSIONS, sample, method),
-    )
+    reply = yield ask_for(sample, method, "multiturninstruct", dimension=chosen(DIMENSIONS, sample, method))
     return written(sample, reply)

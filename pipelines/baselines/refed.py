@@ -9,10 +9,10 @@ is collected once, and each sample is given one reference of its label, in even 
 from __future__ import annotations
 
 from pipelines.baselines import replies
-from pipelines.baselines.common import MESSAGE_TOKENS, ask, chosen, targets, written
-from pipelines.baselines.references import Reference, references
+from pipelines.baselines.common import ask_for, chosen, targets, written
+from pipelines.baselines.references import learned, references
 from synuc.config import Method
-from synuc.effects import Once, Program
+from synuc.effects import Program
 from synuc.replies import Message
 from synuc.sample import Sample
 from synuc.types import Seed
@@ -25,40 +25,7 @@ def synthesise(seed: Seed, method: Method) -> Program[list[Sample]]:
 
 def _write(sample: Sample, method: Method) -> Program[Sample]:
     reference = chosen(references(sample.label), sample, method)
-    feedback: replies.Feedback = yield Once(f"refed/{reference.id}", _feedback(reference))
-    draft: Message = yield ask(
-        "refed_write",
-        sample.id,
-        Message,
-        sample.dialogue,
-        max_tokens=MESSAGE_TOKENS,
-        temperature=method.generator_temperature,
-        label=sample.label,
-        feedback=feedback.message,
-    )
-    refined = yield ask(
-        "refed_refine",
-        sample.id,
-        Message,
-        sample.dialogue,
-        max_tokens=MESSAGE_TOKENS,
-        temperature=method.generator_temperature,
-        label=sample.label,
-        message=draft.message,
-        feedback=feedback.label,
-    )
+    feedback: replies.Feedback = yield from learned("refed", reference, "refed_feedback", replies.Feedback, 2400)
+    draft: Message = yield ask_for(sample, method, "refed_write", feedback=feedback.message)
+    refined = yield ask_for(sample, method, "refed_refine", message=draft.message, feedback=feedback.label)
     return written(sample, refined)
-
-
-def _feedback(reference: Reference) -> Program[replies.Feedback]:
-    reply: replies.Feedback = yield ask(
-        "refed_feedback",
-        f"refed/{reference.id}",
-        replies.Feedback,
-        reference.dialogue,
-        max_tokens=2400,
-        label=reference.label,
-        message=reference.follow_up,
-        why=reference.why,
-    )
-    return reply

@@ -6,11 +6,14 @@ They stand where the two methods have curated collections, and are no part of an
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
-from pipelines.baselines.common import FOLDER
-from synuc.types import Dialogue, Frozen, Label, Turn
+from pipelines.baselines.common import FOLDER, ask
+from synuc.effects import Once, Program
+from synuc.types import Dialogue, Frozen, Label, LLMRequest, Turn
 
 
 class Reference(Frozen):
@@ -36,3 +39,17 @@ def _all() -> tuple[Reference, ...]:
 def references(label: Label | None) -> tuple[Reference, ...]:
     """The references of a label."""
     return tuple(reference for reference in _all() if reference.label is label)
+
+
+def learned(
+    baseline: str, reference: Reference, template: str, reply: type[BaseModel], max_tokens: int
+) -> Program[Any]:
+    """What a baseline learns from a reference, which is shown with its message and the reason: asked for once."""
+    key = f"{baseline}/{reference.id}"
+    shown: dict[str, Any] = {"label": reference.label, "message": reference.follow_up, "why": reference.why}
+    request = ask(template, key, reply, reference.dialogue, max_tokens=max_tokens, **shown)
+    return (yield Once(key, _answer(request)))
+
+
+def _answer(request: LLMRequest) -> Program[Any]:
+    return (yield request)

@@ -13,10 +13,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines.quality.text import Grams, grams, normal
+from pipelines.quality.text import Grams, grams
 from pipelines.readers import Record, Refused, find_sources, shape_of, text_of
 from pipelines.run_folder import RunFolder
 from pipelines.seeds import ROLES
+from synuc.folding import normal
 from synuc.problem import Problem
 from synuc.sample import Outcome
 from synuc.types import Dialogue, clean

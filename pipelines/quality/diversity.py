@@ -13,7 +13,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
 from pipelines.quality.near import NearIndex
-from pipelines.quality.text import grams, normal, words
+from pipelines.quality.text import grams, words
+from synuc.folding import normal
 
 GRAM = 5
 """Characters of the n-grams that near-duplicates share; short enough for a message of one line."""

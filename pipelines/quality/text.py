@@ -8,6 +8,7 @@ import unicodedata
 import numpy as np
 from numpy.typing import NDArray
 
+from synuc.folding import normal
 from synuc.language import DENSE
 
 Grams = NDArray[np.uint64]
@@ -19,11 +20,6 @@ HAN = rf"\u3040-\u30ff{DENSE}"
 _WORD = re.compile(rf"[{HAN}]|[^\W_{HAN}]+(?:['’][^\W_{HAN}]+)*")
 _HAN = re.compile(f"[{HAN}]")
 _BASE = np.uint64(0x9E3779B97F4A7C15)
-
-
-def normal(text: str) -> str:
-    """`text` blind to case, whitespace and compatibility forms, such as full-width letters."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def words(text: str) -> list[str]:

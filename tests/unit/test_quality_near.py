@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.quality.near import NearIndex
-from pipelines.quality.text import Grams, grams, is_han, normal, words
+from pipelines.quality.text import Grams, grams, is_han, words
+from synuc.folding import normal
 
 Sets = st.lists(st.sets(st.integers(0, 25), max_size=12), max_size=12)
 
