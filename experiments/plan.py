@@ -252,13 +252,12 @@ def _seed_files(paths: Sequence[str]) -> dict[str, str]:
 
 def digest(bench: Sequence[Path]) -> str | None:
     """Sixteen hex digits over the bytes of benchmark files, or of all files in a folder; None if one isn't there."""
-    found: list[Path] = []
-    for path in bench:
-        files = [path] if path.is_file() else sorted(file for file in path.glob("*") if file.is_file())
-        if not files:
-            return None
-        found += files
-    return _hashed(found)
+    found = [_bench_files(path) for path in bench]
+    return _hashed([file for files in found for file in files]) if all(found) else None
+
+
+def _bench_files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(file for file in path.glob("*") if file.is_file())
 
 
 def _hashed(files: Sequence[Path]) -> str:
@@ -299,7 +298,7 @@ def needs(steps: Sequence[Step]) -> list[str]:
 def missing(steps: Sequence[Step]) -> list[str]:
     """The benchmark files of these steps that aren't there."""
     paths = dict.fromkeys(path for step in steps if isinstance(step.settings, Asked) for path in step.settings.bench)
-    return [path for path in paths if digest([Path(path)]) is None]
+    return [path for path in paths if not _bench_files(Path(path))]
 
 
 def plain(settings: Any) -> Any:

@@ -16,7 +16,7 @@ class BudgetReached(Problem):
 
 
 class Purse:
-    """What a run may spend, and has spent: by its ledger so far, and by the calls that come in."""
+    """What a run may spend, and has spent: by its ledger, read if there is a bound, and by the calls that come in."""
 
     def __init__(self, config: RunConfig, folder: RunFolder) -> None:
         """Raises ConfigError: the budget is in money, and no engine has a price."""
@@ -27,7 +27,7 @@ class Purse:
                 "budget.usd: no engine has a price, so that nothing would ever be spent; "
                 "set engine.price.prompt, cached_prompt and completion (per million tokens), or use budget.tokens"
             )
-        self.usd, self.tokens = folder.spent()
+        self.usd, self.tokens = folder.spent() if self.budget.bounded else (0.0, 0)
 
     def pay(self, calls: Iterable[Mapping[str, Any]]) -> None:
         """Count these rows of the ledger."""
