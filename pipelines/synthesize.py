@@ -196,23 +196,34 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
             ),
         )
         tables: Iterable[Any] = rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
-        closing = Closing()
         try:
             with _Sink(folder, progress, purse) as sink:
-                for table in tables:
-                    for row in table.to_pylist():
-                        if row["held"]:
-                            closing.held(row["seed_id"])
-                        else:
-                            sink.add(row)
-                        if row["fatal"]:
-                            raise RunStopped(row["fatal"])
-                    # Asked each time: a memory that Ray has restarted meanwhile isn't closed any more.
-                    if purse.empty and closing.over(ray.get(memory.close.remote()), sink.seen):
-                        break
+                _collect(tables, sink, purse, memory)
         finally:
             # On a shared cluster the name must be free for the next start.
             ray.kill(memory)
+
+
+def _collect(tables: Iterable[Any], sink: _Sink, purse: Purse, memory: Any) -> None:
+    """Take what workers give back until nothing comes any more, or the budget is spent and nothing is in flight.
+
+    Raises:
+        RunStopped: no dialogue can be worked on.
+    """
+    import ray
+
+    closing = Closing()
+    for table in tables:
+        for row in table.to_pylist():
+            if row["held"]:
+                closing.held(row["seed_id"])
+            else:
+                sink.add(row)
+            if row["fatal"]:
+                raise RunStopped(row["fatal"])
+        # Asked each time: a memory that Ray has restarted meanwhile isn't closed any more.
+        if purse.empty and closing.over(ray.get(memory.close.remote()), sink.seen):
+            break
 
 
 class _Sink:

@@ -185,17 +185,19 @@ def _session(config: ReviewConfig, database: Database, project: int) -> APIRoute
     return router
 
 
+def _read(kind: Kind, item: Item, caller: Caller, sent: Sent) -> Form:
+    """The answer that was sent. Raises Refused if it is incomplete."""
+    try:
+        return form_of(kind, sent.step).model_validate(from_page(kind, item, caller, sent.form))
+    except (KeyError, ValidationError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else None
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else f"{sent.step} asks for nothing"
+        raise Refused("form", f"the answer is incomplete: {why}") from None
+
+
 def _work(config: ReviewConfig, database: Database) -> APIRouter:
     router = APIRouter()
     kind, claim_s = config.kind, config.claim_hours * 3600
-
-    def read(item: Item, caller: Caller, sent: Sent) -> Form:
-        try:
-            return form_of(kind, sent.step).model_validate(from_page(kind, item, caller, sent.form))
-        except (KeyError, ValidationError) as error:
-            first = error.errors()[0] if isinstance(error, ValidationError) else None
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else f"{sent.step} asks for nothing"
-            raise Refused("form", f"the answer is incomplete: {why}") from None
 
     @router.post("/next")
     def next_item(caller: Who) -> Task | None:
@@ -223,13 +225,13 @@ def _work(config: ReviewConfig, database: Database) -> APIRouter:
         with database.reading() as session:
             item = load(session, caller.project, id)
             tasks.in_hand(session, caller, item, state_of(kind, item))
-            return list(findings(kind, read(item, caller, sent), content_of(item)))
+            return list(findings(kind, _read(kind, item, caller, sent), content_of(item)))
 
     @router.post("/items/{id}/answer", status_code=204)
     def answer(id: Id, sent: Sent, caller: Who) -> None:
         """Answer. The same answer again changes nothing."""
         with database.writing() as session:
-            form = read(load(session, caller.project, id), caller, sent)
+            form = _read(kind, load(session, caller.project, id), caller, sent)
             tasks.answer(session, caller, kind, id, sent.step, sent.round, form)
 
     @router.post("/items/{id}/skip", status_code=204)
