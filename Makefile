@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synuc-setup
 TORCH := $(shell sed -n 's/^torch==/torch==/p' requirements/cpu.lock)
 
-.PHONY: setup demo test lint types unit local litellm-venv test-slow bench-synthesis bench-train bench-serve bench-review chaos lock clean
+.PHONY: setup demo test lint types unit local servers test-slow bench-synthesis bench-train bench-serve bench-review bench-scale chaos lock clean
 
 setup: $(STAMP)
 
@@ -39,19 +39,19 @@ unit: setup
 	$(BIN)/pytest tests/unit
 
 # Real Ray, real vLLM, the embedded model: one process, so that only one engine is alive at a time.
-local: setup litellm-venv
+local: setup servers
 	$(BIN)/pytest tests/local -m "not gpu"
 
-# A LiteLLM proxy for the tests of its guardrail API, apart, since it wants other packages than .venv has. The lock:
+# Servers that tests talk to, each apart, since they want other packages than .venv has: a LiteLLM proxy, S3. The locks:
 #   echo 'litellm[proxy]==1.108.7' | uv pip compile - --python-version 3.11 --no-annotate --no-header
-LITELLM := .venv-litellm
-LITELLM_STAMP := $(LITELLM)/.synuc-litellm
+#   printf 'moto[s3]>=5.2\nflask>=3\nflask-cors>=6\n' | uv pip compile - --python-version 3.11 --no-annotate --no-header
+SERVERS := .venv-litellm/.synuc-setup .venv-s3/.synuc-setup
 
-litellm-venv: $(LITELLM_STAMP)
+servers: $(SERVERS)
 
-$(LITELLM_STAMP): requirements/litellm.lock | $(STAMP)
-	test -x $(LITELLM)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(LITELLM)
-	$(BIN)/uv pip sync --quiet --python $(LITELLM)/bin/python requirements/litellm.lock
+.venv-%/.synuc-setup: requirements/%.lock | $(STAMP)
+	test -x $(@D)/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(@D)
+	$(BIN)/uv pip sync --quiet --python $(@D)/bin/python $<
 	touch $@
 
 # Hours: models that really learn, and two of the paper's experiments at toy size.
@@ -73,6 +73,10 @@ chaos: setup
 
 bench-synthesis: setup
 	$(BIN)/python -m tests.bench_synthesis
+
+# Some two hours on two cores, on a machine that does nothing else. One alone: python -m tests.bench.wall
+bench-scale: setup
+	$(BIN)/python -m tests.bench
 
 # Resolves pyproject.toml into the lock; needs torch's CPU wheels within uv's reach (UV_FIND_LINKS or UV_INDEX).
 lock:

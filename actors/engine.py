@@ -1,6 +1,7 @@
 """One protocol for language models, and `ask`, which turns a request into a parsed answer or a `CallFailed`.
 
-The engines are in `vllm_engine.py` (inside the process) and `openai_engine.py` (any compatible endpoint).
+The engines are in `vllm_engine.py` (inside the process), `openai_engine.py` (any compatible endpoint) and
+`batch_engine.py` (files of requests).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from synuc.config import OpenAIEngine, Price, VllmEngine
+from synuc.config import AnyEngine, BatchEngine, OpenAIEngine, Price, VllmEngine
 from synuc.neutralise import BREAK
 from synuc.problem import Problem
 from synuc.types import CallFailed, LLMRequest, Spoken, clean
@@ -56,7 +57,8 @@ class Call:
     """A row of the usage ledger: one attempt.
 
     `started` in Unix seconds, `seconds` of wall time with all waiting, `error` empty if the answer was used, `cost`
-    in the currency of the engine's price, `unused` the whole text of an answer that was of no use.
+    in the currency of the engine's price, `unused` the whole text of an answer that was of no use. `again`: it had been
+    made before, by a process that died before the answer came.
     """
 
     key: str
@@ -73,10 +75,11 @@ class Call:
     error: str
     cost: float
     unused: str = ""
+    again: bool = False
 
 
-class Engine(Protocol):
-    """A language model."""
+class Answering(Protocol):
+    """What can be asked."""
 
     @property
     def name(self) -> str:
@@ -94,6 +97,10 @@ class Engine(Protocol):
             EngineDead: the process must be replaced.
         """
 
+
+class Engine(Answering, Protocol):
+    """A language model."""
+
     async def check(self) -> None:
         """A cheap look before a run.
 
@@ -105,7 +112,7 @@ class Engine(Protocol):
         """Free what the engine holds; it isn't used afterwards."""
 
 
-def build_engine(config: VllmEngine | OpenAIEngine, share: int | None = None) -> Engine:
+def build_engine(config: AnyEngine, share: int | None = None) -> Engine:
     """The engine that `config` describes. It starts at its first call, inside the running event loop.
 
     `share` bounds an endpoint's calls in flight from this one of several workers, else `max_in_flight` does.
@@ -114,17 +121,21 @@ def build_engine(config: VllmEngine | OpenAIEngine, share: int | None = None) ->
         from actors.vllm_engine import InProcessVllm
 
         return InProcessVllm(config)
+    if isinstance(config, BatchEngine):
+        from actors.batch_engine import BatchFiles
+
+        return BatchFiles(config)
     from actors.openai_engine import OpenAIEndpoint
 
     return OpenAIEndpoint(config, share)
 
 
-def build_engines(configs: Mapping[str, VllmEngine | OpenAIEngine], workers: int) -> dict[str, Engine]:
+def build_engines(configs: Mapping[str, AnyEngine], workers: int) -> dict[str, Engine]:
     """An engine for each role, as `build_engine` makes it; roles with the same configuration have the same one.
 
     `workers` of them share an endpoint's calls in flight.
     """
-    built: list[tuple[VllmEngine | OpenAIEngine, Engine]] = []
+    built: list[tuple[AnyEngine, Engine]] = []
     engines: dict[str, Engine] = {}
     for role, config in configs.items():
         engine = next((engine for other, engine in built if other == config), None)
@@ -137,7 +148,7 @@ def build_engines(configs: Mapping[str, VllmEngine | OpenAIEngine], workers: int
 
 
 async def ask(
-    engine: Engine, request: LLMRequest, ledger: list[Call] | Callable[[Call], None], attempts: int
+    engine: Answering, request: LLMRequest, ledger: list[Call] | Callable[[Call], None], attempts: int
 ) -> BaseModel:
     """The answer to `request`, as an instance of `request.reply`. Every attempt leaves one row in `ledger`.
 

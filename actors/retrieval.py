@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from synuc.config import Method, Pooling
+from synuc.language import UNSPACED
 from synuc.problem import Problem
 
 Similarity = Callable[[Sequence[str], Sequence[str]], list[list[float]]]
@@ -19,8 +20,7 @@ Similarity = Callable[[Sequence[str], Sequence[str]], list[list[float]]]
 INSTRUCTION = "Given a requirement that a user puts on a text, retrieve the dimension of communication that it concerns"
 """What an instructed embedding model is told about a query. Documents stand alone."""
 
-_HAN = "぀-ヿ㐀-䶿一-鿿"
-_WORD = re.compile(rf"[{_HAN}]+|[^\W_{_HAN}]+")
+_WORD = re.compile(rf"[{UNSPACED}]+|[^\W_{UNSPACED}]+")
 
 
 class RetrievalUnavailable(Problem):
@@ -63,7 +63,7 @@ def words(text: str) -> list[str]:
 
     terms: list[str] = []
     for word in _WORD.findall(text.casefold()):
-        if re.match(f"[{_HAN}]", word):
+        if re.match(f"[{UNSPACED}]", word):
             terms += [word[at : at + 2] for at in range(max(len(word) - 1, 1))]
         elif word not in STOPWORDS_EN:
             terms.append(word)

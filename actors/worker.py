@@ -1,7 +1,7 @@
 """The synthesis worker: drives many programs of `synuc.synthesis` at once on the engines inside its process.
 
-Retry-safe: a dialogue that Ray hands out again gives the same sample ids, and a trajectory recorded twice is stored
-once.
+Retry-safe: a dialogue that Ray hands out again gives the same sample ids, a trajectory recorded twice is stored once,
+and what engines had answered before isn't asked again (`actors.replies`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ import pyarrow as pa
 import ray
 
 from actors.driving import Shared, drive
-from actors.engine import Call, EngineDead, EngineUnavailable, ask, build_engines
+from actors.engine import EngineDead, EngineUnavailable, ask, build_engines
 from actors.metrics import WorkerMetrics, keep_publishing
+from actors.replies import Recorder, Work
 from actors.retrieval import similarity
 from synuc.config import RunConfig
 from synuc.effects import CommitUpdate, Compare, Fork, Once, Program, ReadRepository, RecordTrajectory, ReleaseLease
+from synuc.memory import RepositoryView
 from synuc.sample import Sample
+from synuc.speaking import Speaking
 from synuc.synthesis import SampleProgram, crashed
 from synuc.types import LLMRequest, Role, Seed
 
@@ -47,12 +50,15 @@ class SynthesisWorker:
     One is `held`, without samples, if the budget was spent before its turn came.
     """
 
-    def __init__(self, config: RunConfig, memory: Any, workers: int, dialogues: int, program: SampleProgram) -> None:
+    def __init__(
+        self, config: RunConfig, memory: Any, replies: Any, workers: int, dialogues: int, program: SampleProgram
+    ) -> None:
         self.config = config
         self.program = program
         self.similarity = similarity(config.method)
         self.shared = Shared()
         self.memory = memory
+        self.recorder = Recorder(replies)
         self.engines = build_engines({role: config.engine_of(role) for role in get_args(Role)}, workers)
         self.room = asyncio.Semaphore(dialogues)
         self.in_flight: set[str] = set()
@@ -78,7 +84,7 @@ class SynthesisWorker:
     async def _work(self, seed: Seed) -> dict[str, Any]:
         crashes = self.crashes.get(seed.id, 0)
         if crashes >= CRASHES_PER_DIALOGUE:
-            return _row(seed, [crashed(seed)], [])
+            return _row(await self._begun(seed), [crashed(seed)])
         # All that were in flight are blamed for a crash. The last tries are made one by one, so that only the one that
         # really kills its engine uses them up.
         turn = self.suspected if crashes == CRASHES_PER_DIALOGUE - 1 else nullcontext()
@@ -91,7 +97,7 @@ class SynthesisWorker:
                 finally:
                     self.in_flight.discard(seed.id)
             await asyncio.sleep(SECONDS_HELD)
-        return _row(seed, [], [], held=True)
+        return _row(Work(seed.id, self.recorder), [], held=True)
 
     async def _may_begin(self) -> bool:
         """Whether the newest dialogue in flight may begin: it may not once the budget is spent."""
@@ -99,21 +105,24 @@ class SynthesisWorker:
             return True
         return bool(await self.memory.begin.remote(self.name, sorted(self.in_flight)))
 
+    async def _begun(self, seed: Seed) -> Work:
+        return Work(seed.id, self.recorder, await self.recorder.read(seed.id))
+
     async def _samples(self, seed: Seed) -> dict[str, Any]:
-        ledger: list[Call] = []
+        work = await self._begun(seed)
         try:
-            samples: list[Sample] = await self._drive(self.program(seed, self.config.method), ledger)
+            samples: list[Sample] = await self._drive(self.program(seed, self.config.method), work)
             self.finished = True
             self.metrics.finished(samples)
-            return _row(seed, samples, ledger)
+            return _row(work, samples)
         except EngineUnavailable as error:
-            return _row(seed, [], ledger, fatal=str(error))
+            return _row(work, [], fatal=str(error))
         except OSError as error:
-            return _row(seed, [], ledger, fatal=f"the memory can't be written to the run folder: {error}")
+            return _row(work, [], fatal=f"the run folder takes no more: {error}")
         except EngineDead as error:
             await self._die()
             why = f"{self.hopeless_at} engines in a row died without finishing a dialogue, the last one: {error}"
-            return _row(seed, [], ledger, fatal=f"{why}. Ray's logs (/tmp/ray/session_latest/logs) say more.")
+            return _row(work, [], fatal=f"{why}. Ray's logs (/tmp/ray/session_latest/logs) say more.")
 
     async def _die(self) -> None:
         """End this process: Ray replaces it and hands its dialogues out again. Returns if that is hopeless."""
@@ -123,26 +132,27 @@ class SynthesisWorker:
                 barren = await self.memory.report_crash.remote(sorted(self.in_flight), self.finished)
                 self.hopeless = barren >= self.hopeless_at
             if not self.hopeless:
+                await self.recorder.written()
                 os._exit(1)
 
-    async def _drive(self, program: Program[Any], ledger: list[Call]) -> Any:
+    async def _drive(self, program: Program[Any], work: Work) -> Any:
         """Carry out a program's effects until it returns."""
-        return await drive(program, lambda effect: self._carry_out(effect, ledger))
+        return await drive(program, lambda effect: self._carry_out(effect, work))
 
-    async def _carry_out(self, effect: Any, ledger: list[Call]) -> Any:
+    async def _carry_out(self, effect: Any, work: Work) -> Any:
         match effect:
             case LLMRequest():
-                return await self._ask(effect, ledger)
+                return await self._ask(effect, work)
             case Fork():
-                works = (self._drive(program, ledger) for program in effect.programs)
-                results = await asyncio.gather(*works, return_exceptions=True)
+                branches = (self._drive(program, work) for program in effect.programs)
+                results = await asyncio.gather(*branches, return_exceptions=True)
                 # Only now, so that the ledger has the calls of all.
                 for result in results:
                     if isinstance(result, BaseException):
                         raise result
                 return results
             case ReadRepository():
-                return await self.memory.view.remote(effect.speaking)
+                return await work.view(effect.speaking, lambda: self._view(effect.speaking))
             case RecordTrajectory():
                 return await self.memory.record.remote(effect.trajectory)
             case CommitUpdate():
@@ -154,23 +164,24 @@ class SynthesisWorker:
                 return await asyncio.to_thread(self.similarity, effect.queries, effect.documents)
             case Once():
                 # The calls are those of the dialogue that asks first.
-                return await self.shared.result(effect.key, lambda: self._drive(effect.program, ledger))
+                return await self.shared.result(effect.key, lambda: self._drive(effect.program, work))
         raise TypeError(f"no such effect: {effect!r}")
 
-    async def _ask(self, request: LLMRequest, ledger: list[Call]) -> Any:
-        def record(call: Call) -> None:
-            ledger.append(call)
-            self.metrics.called(call)
+    async def _view(self, speaking: Speaking) -> RepositoryView:
+        view: RepositoryView = await self.memory.view.remote(speaking)
+        return view
 
+    async def _ask(self, request: LLMRequest, work: Work) -> Any:
+        asking = work.asking(self.engines[request.role], self.metrics.called)
         with self.metrics.asking(request.role):
-            return await ask(self.engines[request.role], request, record, self.config.method.parse_attempts)
+            return await ask(asking, request, asking.record, self.config.method.parse_attempts)
 
 
-def _row(seed: Seed, samples: list[Sample], ledger: list[Call], fatal: str = "", held: bool = False) -> dict[str, Any]:
+def _row(work: Work, samples: list[Sample], fatal: str = "", held: bool = False) -> dict[str, Any]:
     return {
-        "seed_id": seed.id,
+        "seed_id": work.seed_id,
         "samples": json.dumps([sample.model_dump(mode="json") for sample in samples], ensure_ascii=False),
-        "calls": json.dumps([dataclasses.asdict(call) for call in ledger], ensure_ascii=False),
+        "calls": json.dumps([dataclasses.asdict(call) for call in work.ledger], ensure_ascii=False),
         "fatal": fatal,
         "held": held,
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from synuc.config import Cluster, OpenAIEngine, VllmEngine
+from synuc.config import AnyEngine, BatchEngine, Cluster, OpenAIEngine, VllmEngine
 from synuc.problem import Problem
 
 # A dialogue waits for one or two calls at a time, and for none while its answer is parsed. With half as many dialogues
@@ -29,20 +29,22 @@ class Placement:
     dialogues_in_flight: int
 
 
-def place(
-    engines: Sequence[VllmEngine | OpenAIEngine], cluster: Cluster, nodes: Sequence[Mapping[str, float]]
-) -> Placement:
+def place(engines: Sequence[AnyEngine], cluster: Cluster, nodes: Sequence[Mapping[str, float]]) -> Placement:
     """The placement of a job, each of whose workers has these `engines`, on a cluster of `nodes` with these resources.
 
     In-process engines get a worker per engine's worth of GPUs (or one on a machine without GPUs); endpoints get one
     process for every `SLOTS_PER_PROCESS` calls in flight, as far as there are CPUs. One CPU is left to the tasks that
-    read; driver and memory actor, on the head, reserve none.
+    read; driver and memory actor, on the head, reserve none. Batch files are written by one worker, which has all
+    dialogues wait at once.
 
     Raises:
-        DoesNotFit: the engines of one worker want more GPUs than a node has.
+        DoesNotFit: the engines of one worker want more GPUs than a node has, or several are to write batch files.
     """
     in_process = [engine for engine in engines if isinstance(engine, VllmEngine)]
     endpoints = [engine for engine in engines if isinstance(engine, OpenAIEngine)]
+    batches = [engine for engine in engines if isinstance(engine, BatchEngine)]
+    if batches and (cluster.workers or 1) > 1:
+        raise DoesNotFit("one worker writes all batch files: leave cluster.workers out")
     gpus = 0.0
     largest = max((node.get("GPU", 0) for node in nodes), default=0)
     if in_process and largest:
@@ -56,11 +58,13 @@ def place(
     elif in_process:
         workers = 1
     else:
-        slots = max(engine.max_in_flight for engine in endpoints)
-        workers = min(-(-slots // SLOTS_PER_PROCESS), max(1, sum(map(_whole_cpus, nodes)) - 1))
-    workers = cluster.workers or workers
-    slots = max(e.max_in_flight if isinstance(e, VllmEngine) else -(-e.max_in_flight // workers) for e in engines)
-    dialogues = cluster.dialogues_in_flight or max(2, int(slots * DIALOGUES_PER_SLOT))
+        calls = max((engine.max_in_flight for engine in endpoints), default=1)
+        workers = min(-(-calls // SLOTS_PER_PROCESS), max(1, sum(map(_whole_cpus, nodes)) - 1))
+    workers = cluster.workers or (1 if batches else workers)
+    slots = [engine.max_in_flight for engine in in_process]
+    slots += [-(-engine.max_in_flight // workers) for engine in endpoints]
+    waiting = max((engine.max_in_flight for engine in batches), default=2)
+    dialogues = cluster.dialogues_in_flight or max(waiting, int(max(slots, default=1) * DIALOGUES_PER_SLOT))
     return Placement(workers, _cpus(workers, gpus, nodes), gpus, dialogues)
 
 

@@ -95,7 +95,7 @@ class Experiment(Section):
     against: Against | None = Field(None, description="for `pairwise`")
     published: dict[Evaluation, Quoted] = Field({}, description="what stands beside an evaluation's figures")
     address: str | None = Field(None, description="Ray address; none: RAY_ADDRESS if set, else this machine")
-    concurrent: int | None = Field(None, ge=1, description="steps at a time; none: one for each GPU, at least one")
+    concurrent: int | None = Field(None, ge=1, description="most steps at a time; none: one for each GPU, at least one")
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:

@@ -1,7 +1,7 @@
-"""Runs the steps of an experiment that aren't done yet, as many side by side as the cluster allows.
+"""Runs the steps of an experiment that aren't done yet, as many side by side as the cluster has room for.
 
-A step that fails holds up those that come after it and no other. The same command goes on from where it stands, and
-tries again what failed.
+A step begins once those before it are done and what it reserves is free. One that fails holds up those that come after
+it and no other. The same command goes on from where it stands, and tries again what failed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.console import Console
 from experiments.config import Experiment, Scale
 from experiments.plan import Cell, Step, cells, distinct, missing
 from experiments.record import record, write
+from experiments.reserving import Node, fits, share, total
 from experiments.steps import Do, Here, StepFolder, perform, told
 from experiments.table import printed, tables
 from synuc.folder import Folder
@@ -33,23 +34,26 @@ class ExperimentFailed(Problem):
 
 @dataclass(frozen=True)
 class Crew:
-    """Who carries out steps: `do` one of them, `concurrent` at a time, on `cpus` altogether."""
+    """Who carries out steps: `do` one of them, at most `concurrent` at a time, on a cluster of `nodes`."""
 
     do: Do
     concurrent: int
-    cpus: float
+    nodes: Sequence[Node]
+
+    @property
+    def cpus(self) -> float:
+        """The CPUs that one step may take where its configuration doesn't say how many."""
+        return total(self.nodes).cpus / self.concurrent
 
 
 @contextmanager
 def on_ray(experiment: Experiment) -> Iterator[Crew]:
     """The steps' own jobs, on a cluster that stays joined for the length of the block."""
-    from cluster.connect import connected
+    from cluster.connect import connected, nodes
 
     with connected(experiment.address):
-        import ray
-
-        there: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        yield Crew(perform, experiment.concurrent or max(1, int(there.get("GPU", 0))), there.get("CPU", 1))
+        there = nodes()
+        yield Crew(perform, experiment.concurrent or max(1, int(total(there).gpus)), there)
 
 
 def run(
@@ -111,6 +115,8 @@ class _Work:
         self.total = len(left)
         self.titles = titles
         self.waiting = {step.name: step for step in left}
+        self.shares = {step.name: share(step, crew.nodes, crew.cpus) for step in left}
+        self.there = total(crew.nodes)
         self.running: list[str] = []
         self.errors: dict[str, Exception] = {}
         self.held_up: set[str] = set()
@@ -131,7 +137,7 @@ class _Work:
         if self.crew.concurrent == 1:
             self._some(Here(self.run, self.console, self.crew.cpus), speak=True)
             return self.errors
-        here = Here(self.run, Console(quiet=True), self.crew.cpus / self.crew.concurrent)
+        here = Here(self.run, Console(quiet=True), self.crew.cpus)
         threads = [threading.Thread(target=self._some, args=(here,), daemon=True) for _ in range(self.crew.concurrent)]
         with Status(self.console, "Starting the first steps ...") as status:
             for thread in threads:
@@ -191,13 +197,18 @@ class _Work:
                 self._drop_held_up()
                 if self.stopped:
                     return None
-                for step in self.waiting.values():
-                    if not any(before.name in self.waiting or before.name in self.running for before in step.after):
-                        self.running.append(step.name)
-                        return self.waiting.pop(step.name)
+                if step := next(filter(self._can_begin, self.waiting.values()), None):
+                    self.running.append(step.name)
+                    return self.waiting.pop(step.name)
                 if not self.waiting:
                     return None
                 self.changed.wait()
+
+    def _can_begin(self, step: Step) -> bool:
+        """Whether the steps before it are done, and what it reserves is free."""
+        if any(before.name in self.waiting or before.name in self.running for before in step.after):
+            return False
+        return fits(self.shares[step.name], [self.shares[name] for name in self.running], self.there)
 
     def _drop_held_up(self) -> None:
         # In the order of the plan, so that what waits for a dropped step is dropped with it.

@@ -8,9 +8,9 @@ Where a step runs and what it writes on its way isn't part of its name.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -21,7 +21,7 @@ from eval.config import EvalRun, Settings, engine_of
 from experiments.config import TRAININGS, Against, Evaluation, Experiment, Layer, Recipe, Training
 from pipelines.programs import prompts_version
 from pipelines.readers import SeedError, local_files
-from synuc.config import OpenAIEngine, RunConfig, VllmEngine, method_snapshot
+from synuc.config import AnyEngine, BatchEngine, OpenAIEngine, RunConfig, VllmEngine, method_snapshot
 from synuc.formatting import Retention
 from synuc.layers import Config, ConfigError, compose, fingerprint
 from training.config import GrpoConfig, SftConfig, TrainConfig
@@ -29,7 +29,9 @@ from training.config import GrpoConfig, SftConfig, TrainConfig
 Kind = Literal["synthesize", "export", "sft", "grpo"] | Evaluation
 KINDS: tuple[Kind, ...] = ("synthesize", "export", "sft", "grpo", *get_args(Evaluation))
 StepKind = Literal["sft", "grpo"]
-Engine = VllmEngine | OpenAIEngine
+Engine = AnyEngine
+SeedFiles = Callable[[tuple[str, ...]], Mapping[str, str]]
+"""What decides the seeds at some paths besides these paths."""
 
 CHUNK_BYTES = 1 << 20
 
@@ -106,7 +108,8 @@ def cells(experiment: Experiment) -> list[Cell]:
         ConfigError: a layer can't be read, or the layers of a variant don't go together.
     """
     items = digest(experiment.bench)
-    made = {name: _Variant(experiment, name, items) for name in experiment.variants}
+    seed_files = cache(_seed_files)  # of this plan: before the next one, files may change
+    made = {name: _Variant(experiment, name, items, seed_files) for name in experiment.variants}
     found = [
         Cell(name, training, seed, variant.steps(training, seed))
         for seed in experiment.seeds
@@ -120,10 +123,11 @@ def cells(experiment: Experiment) -> list[Cell]:
 class _Variant:
     """A variant's layers, composed once for all its cells."""
 
-    def __init__(self, experiment: Experiment, name: str, items: str | None) -> None:
+    def __init__(self, experiment: Experiment, name: str, items: str | None, seed_files: SeedFiles) -> None:
         own = {"common": experiment.common, f"variant {name}": experiment.variants[name]}
         self.experiment = experiment
         self.items = items
+        self.seed_files = seed_files
         self.recipes: dict[str, Recipe] = {**own, "everywhere": experiment.everywhere}
         self.trainings: tuple[Training, ...] = self._last("trainings") or ("sft", "grpo_attribution")
         self.retention: Retention = self._last("retention") or Retention.PARTIAL
@@ -134,7 +138,7 @@ class _Variant:
         """The synthesis."""
         config = self._compose(RunConfig, "synthesize", self._first("generator"))
         identity = method_snapshot(config, prompts_version(config.method.program))
-        return Step("synthesize", {**identity, **_seed_files(config.seeds.paths)}, (), config)
+        return Step("synthesize", {**identity, **self.seed_files(config.seeds.paths)}, (), config)
 
     @cached_property
     def sft(self) -> SftConfig:
@@ -241,7 +245,7 @@ def _engine(engine: Engine, settings: Settings, role: str) -> dict[str, Any]:
     return identity
 
 
-def _seed_files(paths: Sequence[str]) -> dict[str, str]:
+def _seed_files(paths: tuple[str, ...]) -> dict[str, str]:
     """What decides the seeds besides their paths: the content of files on this machine, if there are any."""
     try:
         files = local_files(paths)
@@ -290,7 +294,8 @@ def needs(steps: Sequence[Step]) -> list[str]:
     asked = engines(steps)
     local = [engine.model for engine in asked if isinstance(engine, VllmEngine)]
     local += [step.settings.backbone.model for step in steps if isinstance(step.settings, SftConfig)]
-    keys = dict.fromkeys(engine.api_key_env for engine in asked if isinstance(engine, OpenAIEngine))
+    remote = [e for e in asked if isinstance(e, OpenAIEngine) or (isinstance(e, BatchEngine) and e.base_url)]
+    keys = dict.fromkeys(engine.api_key_env for engine in remote)
     found = ["GPU"] if any(model != "embedded" for model in local) else []
     return found + list(keys) + missing(steps)
 

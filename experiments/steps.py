@@ -21,6 +21,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments.plan import Asked, Judged, Kind, Step, plain
+from experiments.reserving import share
 from synuc.folder import write_whole
 from synuc.problem import Problem
 
@@ -165,6 +166,25 @@ def _classify(step: Step, here: Here) -> None:
 
 
 def _states(step: Step, here: Here) -> None:
+    """Compute in a process that has the GPU and the CPUs that are reserved for it, and ends with them."""
+    import ray
+    from ray.exceptions import RayTaskError
+
+    from cluster.connect import nodes
+    from training.driver import worker_environment
+
+    own = share(step, nodes(), here.cpus)
+    environment = {"env_vars": worker_environment(int(own.cpus))}
+    task = ray.remote(max_calls=1)(_silhouette).options(num_cpus=own.cpus, num_gpus=own.gpus, runtime_env=environment)
+    try:
+        metrics = ray.get(task.remote(here.of(step.after[0]), step.settings.seed))
+    except RayTaskError as error:
+        raise error.cause from None
+    StepFolder(here.run, step.name).write_metrics(metrics)
+
+
+def _silhouette(run: Path, seed: int) -> dict[str, Any]:
+    """The figures of the decision states of a classification, which they are added to."""
     from eval import states
     from eval.folder import EvalFolder
     from training.answers import detector
@@ -174,8 +194,7 @@ def _states(step: Step, here: Here) -> None:
         backbone = Backbone(model=model, template={"enable_thinking": False})
         return detector(backbone, Path(adapter) if adapter else None)
 
-    found = states.states(EvalFolder.existing(here.of(step.after[0]), "uc"), load)
-    StepFolder(here.run, step.name).write_metrics(states.figures(found, step.settings.seed))
+    return states.figures(states.states(EvalFolder.existing(run, "uc"), load), seed)
 
 
 def _compare(step: Step, here: Here) -> None:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
+from rich.text import Text
 
 from synuc.progress import Status, duration
 
 
 class Progress(Status):
-    """Counts what has finished and says so. `total` and `done` are dialogues, `done` those of earlier starts."""
+    """Counts what has finished and says so. `total` and `done` are dialogues, `done` those of earlier starts.
 
-    def __init__(self, console: Console, total: int, done: int) -> None:
+    `waiting` gives lines about what is waited for.
+    """
+
+    def __init__(self, console: Console, total: int, done: int, waiting: Callable[[], Sequence[str]] = tuple) -> None:
         super().__init__(console, f"{done}/{total} dialogues")
         self.total = total
         self.done = self.before = done
+        self.waiting = waiting
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.calls = 0
         self.tokens = 0
@@ -34,7 +39,8 @@ class Progress(Status):
 
     def show(self) -> None:
         """Redraw the panel, or print a line if the last one is old enough."""
-        self.say(self.line(), self._panel())
+        waiting = self.waiting()
+        self.say("\n".join([self.line(), *waiting]), Group(self._panel(), *map(Text, waiting)))
 
     def line(self) -> str:
         """The state in one line."""

@@ -5,11 +5,12 @@ A review is the export of a spot check: `spot-check.jsonl`, or the project's fol
     id           of the sample
     synthetic    the label it was made for
     label        what people agreed on, null where they didn't
+    run          the folder of the run that made the sample, where it is known
 
-and the sample itself is looked up in the run that was reviewed. An implicit conflict that people confirmed is a
-success of its schema, one that they refuted is a failure whose reason is what they saw instead. Both are recorded
-before the first dialogue, so they are on disk like all others and reach R+ and R- by the usual update (paper, equation
-3): people decide which side a trajectory is on, the LLM which ones tell most.
+and the sample itself is looked up in that run, or in the one that is named with the review. An implicit conflict that
+people confirmed is a success of its schema, one that they refuted is a failure whose reason is what they saw instead.
+Both are recorded before the first dialogue, so they are on disk like all others and reach R+ and R- by the usual update
+(paper, equation 3): people decide which side a trajectory is on, the LLM which ones tell most.
 
 A trajectory keeps its sample's id, and an id is recorded once per schema. So where the new run has the same dialogue
 and schema, people's verdict stands in the place of the machine's: what they refuted never comes back as a success.
@@ -26,7 +27,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from pipelines.run_folder import RunFolder
 from synuc.config import Reviews
-from synuc.folder import write_whole
+from synuc.folder import Folder
 from synuc.layers import fingerprint
 from synuc.memory import Trajectory
 from synuc.problem import Problem
@@ -53,6 +54,7 @@ class Verdict(BaseModel):
     id: str
     synthetic: Label
     label: Label | None
+    run: str | None = None
 
 
 class Reviewed(Frozen):
@@ -120,12 +122,13 @@ def read_reviews(reviews: Sequence[Reviews]) -> Reviewed:
         if not file.is_file() and file.suffix != ".jsonl":
             file = file / EXPORT
         verdicts = list(_verdicts(file))
-        samples = _samples(Path(review.run), {verdict.id for verdict in verdicts})
+        run = _run(review, file, verdicts)
+        samples = _samples(run, {verdict.id for verdict in verdicts})
         judged = [_judged(verdict, samples.get(verdict.id)) for verdict in verdicts]
         here = Counter(one for one in judged if isinstance(one, str))
         if here.total() == len(judged):
             raise ReviewsError(
-                f"{file}: nothing to take (lines: {_listed(here)}). Only accepted IC samples of {review.run} count on "
+                f"{file}: nothing to take (lines: {_listed(here)}). Only accepted IC samples of {run} count on "
                 "which people agreed; is that the run that was reviewed?"
             )
         ignored += here
@@ -138,24 +141,23 @@ def read_reviews(reviews: Sequence[Reviews]) -> Reviewed:
     return Reviewed(trajectories=tuple(taken[key] for key in sorted(taken)), ignored=dict(+ignored))
 
 
-def remember(reviewed: Reviewed, folder: Path, k: int, threshold: int) -> None:
+def remember(reviewed: Reviewed, folder: RunFolder, k: int, threshold: int) -> None:
     """Record the trajectories in the memory of the run in `folder`, once, and keep what was taken beside it.
 
     For the driver, which holds the run, before there is a memory actor: an actor would hand it the lease of a full
     buffer. The first worker that records a trajectory gets that instead.
     """
-    from actors.memory import MemoryJournal, load_memory
+    from actors.journal import load_memory, open_journal
 
-    write_whole(folder / FILE, reviewed.model_dump_json(indent=2))
-    memory = folder / "memory"
+    folder.write(FILE, reviewed.model_dump_json(indent=2))
+    memory = folder.path / "memory"
     missing: Sequence[Trajectory] = reviewed.trajectories
     if (memory / "snapshot.json").exists():
         shelves = load_memory(memory).shelves
         missing = [trajectory for trajectory in missing if trajectory.id not in shelves[trajectory.speaking].seen]
     if missing:
-        journal = MemoryJournal(memory, k, threshold)
-        for trajectory in missing:
-            journal.write({"do": "record", "trajectory": trajectory.model_dump(mode="json")})
+        journal = open_journal(folder.path, folder.url, k, threshold)
+        journal.write_all([{"do": "record", "trajectory": one.model_dump(mode="json")} for one in missing])
 
 
 def _verdicts(file: Path) -> Iterator[Verdict]:
@@ -175,7 +177,25 @@ def _verdicts(file: Path) -> Iterator[Verdict]:
                 raise ReviewsError(f"{file}:{number}: no line of a spot check's export; name its {EXPORT}") from None
 
 
-def _samples(run: Path, ids: set[str]) -> dict[str, Sample]:
+def _run(review: Reviews, file: Path, verdicts: Sequence[Verdict]) -> Path | str:
+    """The run that was reviewed, a path or a URL.
+
+    Raises:
+        ReviewsError: it isn't named, and the lines name none or several, or one that isn't there any more.
+    """
+    if review.run is not None:
+        return review.run
+    told = {verdict.run for verdict in verdicts}
+    anew = f"name it with --memory-from {review.review}=RUN"
+    if len(told) != 1 or None in told:
+        raise ReviewsError(f"the lines of {file} don't say which run was reviewed, or not all the same: {anew}")
+    run = Path(str(told.pop()))
+    if not Folder(run).begun():
+        raise ReviewsError(f"{run}, the run that was reviewed by {file}, isn't there any more: {anew}")
+    return run
+
+
+def _samples(run: Path | str, ids: set[str]) -> dict[str, Sample]:
     """The accepted samples of a run that have one of these ids: spot checks are made of accepted ones."""
     accepted = RunFolder.existing(run).samples(Outcome.ACCEPTED.value)
     return {sample.id: sample for sample in accepted if sample.id in ids}

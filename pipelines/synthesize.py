@@ -1,17 +1,16 @@
 """The main job: Ray Data streams seed dialogues through synthesis workers into a run folder.
 
 A dialogue leaves its worker as soon as it is done, and the driver writes finished dialogues in small Parquet files.
-Resuming skips dialogues whose samples are written, whatever the blocks were. A block that Ray repeats after the loss of
-a node may bring a dialogue twice or miss one: the first is not written again, the second is streamed again.
+Resuming skips dialogues whose samples are written, whatever the blocks were; the others are given the replies that they
+had before (`actors.replies`). A block that Ray repeats after the loss of a node may bring a dialogue twice or miss one:
+the first is not written again, the second is streamed again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,32 +21,33 @@ import pyarrow as pa
 from rich.console import Console
 
 from actors.engine import build_engine
+from actors.replies import forget, kept
 from actors.retrieval import check as check_retrieval
 from cluster.connect import connected, nodes
 from cluster.placement import place
+from pipelines.batches import announce, lease_s, waited_for, with_folders
 from pipelines.budget import Closing, Purse
 from pipelines.programs import program, prompts_version
 from pipelines.progress import Progress
 from pipelines.readers import Refused
 from pipelines.reviewed import remember, summary, take
-from pipelines.run_folder import RunFolder, sample_row
+from pipelines.run_folder import ROWS_PER_FILE, RunFolder
 from pipelines.seeds import SeedStats, read_seeds
+from pipelines.sink import Sink
 from synuc.config import RunConfig, method_snapshot
 from synuc.folder import RunError
 from synuc.problem import Problem
-from synuc.sample import Sample
 
-ROWS_PER_FILE = 1024
-SECONDS_PER_FILE = 5.0
 DIALOGUES_PER_BLOCK = 8
+BLOCKS_IN_FLIGHT = 128
 
 
 class RunStopped(Problem):
     """The run can't go on; everything finished is written. The message says why and what to do."""
 
 
-def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
-    """Synthesise, or go on with, the run in `path`. True if anything was left to do.
+def synthesize(config: RunConfig, place: Path | str, console: Console) -> bool:
+    """Synthesise, or go on with, the run at `place`, a path or a URL. True if anything was left to do.
 
     Raises:
         RunError: the folder is in use, or was begun with another method.
@@ -59,22 +59,24 @@ def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
         BudgetReached: all starts together have spent the budget, and dialogues are left.
         RunStopped: an engine went away, or the disk is full.
     """
-    folder = RunFolder(path)
+    folder = RunFolder(place)
     with folder.locked(), _disk_errors(folder):
         purse = Purse(config, folder)
         _begin(config, folder, console)
+        config = with_folders(config, folder.path)
         facts = folder.ingest() or _ingest(config, folder, console)
         finished = folder.finished()
         total = facts["taken"]
         if len(finished) >= total:
-            console.print(f"Nothing left to do: all {total} dialogues of {folder.path} are finished.")
+            console.print(f"Nothing left to do: all {total} dialogues of {folder} are finished.")
             return False
         check_retrieval(config.method)
         _check_engines(config)
+        announce(config, console)
         started = time.time()
         ended = "stopped"
         try:
-            with Progress(console, total, len(finished)) as progress:
+            with Progress(console, total, len(finished), lambda: waited_for(config)) as progress:
                 while len(finished) < total:
                     if purse.empty:
                         ended = "budget"
@@ -84,6 +86,7 @@ def synthesize(config: RunConfig, path: Path, console: Console) -> bool:
                     if len(finished) == before and not purse.empty:
                         raise RunStopped(f"{total - before} dialogues came back without samples; see Ray's logs")
             ended = "finished"
+            forget(folder.path, kept(folder.path))
             console.print(progress.line(), soft_wrap=True)
         except KeyboardInterrupt:
             ended = "interrupted"
@@ -104,7 +107,7 @@ def _begin(config: RunConfig, folder: RunFolder, console: Console) -> None:
     reviewed = take(config.memory_from, folder.path)
     folder.begin(config, method_snapshot(config, prompts_version(config.method.program), reviewed.fingerprint))
     if reviewed.trajectories:
-        remember(reviewed, folder.path, config.method.k, config.method.update_threshold)
+        remember(reviewed, folder, config.method.k, config.method.update_threshold)
         console.print(summary(reviewed.counts), soft_wrap=True)
 
 
@@ -154,16 +157,17 @@ def _check_engines(config: RunConfig) -> None:
 def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: Progress, purse: Purse) -> None:
     with connected(config.cluster.address):
         import ray
-        from ray.data.expressions import col
 
         from actors.memory import start_memory
+        from actors.replies import start_replies
         from actors.worker import SynthesisWorker
 
         placement = place(config.engines(), config.cluster, nodes())
         here = ray.get_runtime_context().get_node_id()
         memory = start_memory(
-            folder.path, config.method.k, config.method.update_threshold, config.cluster.lease_s, here
+            folder.path, config.method.k, config.method.update_threshold, lease_s(config), here, folder.url
         )
+        replies = start_replies(folder.path, here)
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         # Backpressure reserves this much object store for each dialogue in flight; a finished one is some 20 KB.
@@ -171,16 +175,17 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         # It would poll from one thread per dialogue in flight: more than half of the CPU on two cores.
         context.memory_usage_poll_interval_s = None
         logging.getLogger("ray.data").setLevel(logging.ERROR)
-        pending = ray.data.read_parquet(folder.parts("seeds"))
-        if len(finished):
-            pending = pending.filter(expr=col("id").not_in(finished.to_pylist()))
+        pending = _pending(folder, finished)
         # Small blocks: a worker gets a few dialogues at a time, and all workers get some. No `map_batches` may stand
         # before the repartition: it would be fused with the workers', and a whole file be one task.
-        blocks = max(1, min(DIALOGUES_PER_BLOCK, (progress.total - len(finished)) // (4 * placement.workers)))
-        dialogues = placement.dialogues_in_flight
+        left = progress.total - len(finished)
+        dialogues = min(placement.dialogues_in_flight, left)
+        # Each block has a thread of its worker: larger ones where very many dialogues wait at once, as for batch files.
+        most = max(DIALOGUES_PER_BLOCK, dialogues // BLOCKS_IN_FLIGHT)
+        blocks = max(1, min(most, left // (4 * placement.workers)))
         rows = pending.repartition(target_num_rows_per_block=blocks).map_batches(
             cast(Any, SynthesisWorker),
-            fn_constructor_args=(config, memory, placement.workers, dialogues, program(config.method.program)),
+            fn_constructor_args=(config, memory, replies, placement.workers, dialogues, program(config.method.program)),
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=placement.cpus,
@@ -197,14 +202,31 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         )
         tables: Iterable[Any] = rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         try:
-            with _Sink(folder, progress, purse) as sink:
+            with Sink(folder, progress, purse) as sink:
                 _collect(tables, sink, purse, memory)
         finally:
             # On a shared cluster the name must be free for the next start.
             ray.kill(memory)
+            ray.kill(replies)
 
 
-def _collect(tables: Iterable[Any], sink: _Sink, purse: Purse, memory: Any) -> None:
+def _pending(folder: RunFolder, finished: pa.Array) -> Any:
+    """The dialogues that aren't finished. Of millions only files that are finished in part need a filter."""
+    import ray
+    from ray.data.expressions import col
+
+    fresh, begun, ids = folder.begun_seeds(finished)
+    sets = []
+    if begun:
+        files, filesystem = folder.everywhere(begun)
+        sets.append(ray.data.read_parquet(files, filesystem=filesystem).filter(expr=col("id").not_in(ids)))
+    if fresh:
+        files, filesystem = folder.everywhere(fresh)
+        sets.append(ray.data.read_parquet(files, filesystem=filesystem))
+    return sets[0].union(*sets[1:]) if len(sets) > 1 else sets[0]
+
+
+def _collect(tables: Iterable[Any], sink: Sink, purse: Purse, memory: Any) -> None:
     """Take what workers give back until nothing comes any more, or the budget is spent and nothing is in flight.
 
     Raises:
@@ -226,76 +248,12 @@ def _collect(tables: Iterable[Any], sink: _Sink, purse: Purse, memory: Any) -> N
             break
 
 
-class _Sink:
-    """Collects finished dialogues and writes them every `SECONDS_PER_FILE`, and at the end however it comes."""
-
-    def __init__(self, folder: RunFolder, progress: Progress, purse: Purse) -> None:
-        self.folder = folder
-        self.progress = progress
-        self.purse = purse
-        self.samples: list[dict[str, Any]] = []
-        self.calls: list[dict[str, Any]] = []
-        self.seen: set[str] = set()
-        self.failure: OSError | None = None
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._written = time.monotonic()
-        self._thread = threading.Thread(target=self._tick, daemon=True)
-
-    def __enter__(self) -> _Sink:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._flush()
-
-    def add(self, row: dict[str, Any]) -> None:
-        if self.failure:
-            raise self.failure
-        # Whatever comes of a dialogue, its calls were made and are paid for.
-        new = not row["fatal"] and row["seed_id"] not in self.seen
-        samples = [sample_row(Sample.model_validate(sample)) for sample in json.loads(row["samples"])] if new else []
-        calls = [{"seed_id": row["seed_id"], **call} for call in json.loads(row["calls"])]
-        self.purse.pay(calls)
-        if new:
-            self.seen.add(row["seed_id"])
-        with self._lock:
-            self.samples += samples
-            self.calls += calls
-            self.progress.add(samples, calls)
-
-    def _tick(self) -> None:
-        while not self._over.wait(0.5):
-            try:
-                with self._lock:
-                    full = len(self.calls) >= ROWS_PER_FILE * 8
-                if full or time.monotonic() - self._written >= SECONDS_PER_FILE:
-                    self._flush()
-            except OSError as error:
-                self.failure = error
-                return
-            self.progress.show()
-
-    def _flush(self) -> None:
-        with self._lock:
-            samples, calls = self.samples, self.calls
-            self.samples, self.calls = [], []
-        try:
-            # Calls first: should the samples not be written, their dialogues are asked again, and that is counted.
-            self.folder.write_part("calls", calls)
-            self.folder.write_part("samples", samples)
-        finally:
-            self._written = time.monotonic()
-
-
 @contextmanager
 def _disk_errors(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise RunStopped(
-            f"can't write to {folder.path}: {error.strerror or error}. Everything finished before is kept; "
-            "make room and give the same command again."
+            f"can't write to {folder}: {error.strerror or error}. Everything finished before is kept; "
+            "put that right and give the same command again."
         ) from None

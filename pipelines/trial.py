@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from actors.store import is_url
 from cluster.connect import connected, nodes
 from cluster.placement import place
 from pipelines.estimate import COUNTED, EngineUse, estimate, print_estimate
@@ -17,38 +22,56 @@ from pipelines.readers import Refused
 from pipelines.run_folder import RunFolder
 from pipelines.seeds import Taken, read_seeds
 from pipelines.synthesize import synthesize
-from synuc.config import Budget, RunConfig, VllmEngine
+from synuc.config import BatchEngine, Budget, RunConfig, VllmEngine
 from synuc.folder import RunError
 from synuc.types import Role, Seed
 
 
-def try_out(config: RunConfig, run: Path, seeds: int, console: Console) -> None:
+def try_out(config: RunConfig, run: Path | str, seeds: int, console: Console) -> None:
     """Print what the run in `run` would use, cost and take, by `seeds` of its dialogues; the folder isn't touched.
 
     Raises:
-        RunError: fewer than two dialogues pass the filters.
+        RunError: fewer than two dialogues pass the filters, or an engine of batch files would have it take hours.
         SeedError, EngineUnavailable, RunStopped: as a run does.
     """
+    if any(isinstance(engine, BatchEngine) for engine in config.engines()):
+        raise RunError(
+            "an estimate by batch files would take as long as a run: estimate with the endpoint that answers at once "
+            "(--set engine.kind=openai, with engine.model and engine.base_url), with the prices of batches"
+        )
     console.print("Counting the dialogues that pass the filters ...")
     sample, total = draw(read_seeds(config.seeds), seeds, config.method.seed)
     if len(sample) < 2:
         raise RunError(f"{total} of the dialogues pass the filters: an estimate needs two at least, a run doesn't")
     console.print(f"{total:,} pass; {len(sample)} of them are synthesised now, as a trial.")
-    # Beside the run: on a cluster other machines read it, too.
-    beside = next(parent for parent in run.resolve().parents if parent.is_dir())
-    with (
-        TemporaryDirectory(prefix=f".{run.name}-estimate-", dir=beside) as place_for_it,
-        connected(config.cluster.address),
-    ):
-        folder = RunFolder(Path(place_for_it))
+    with _folder_beside(run) as folder, connected(config.cluster.address):
         folder.write_part("seeds", [{"id": seed.id, "seed": seed.model_dump_json()} for seed in sample])
         folder.write_ingest({"taken": len(sample)})
-        synthesize(config.model_copy(update={"budget": Budget()}), folder.path, console)
+        synthesize(config.model_copy(update={"budget": Budget()}), folder.url or folder.path, console)
         columns = ["seed_id", "key", "stage", "role", "started", "seconds", *COUNTED]
         calls = folder.read("calls", columns).to_pylist()
         workers = _workers(config)
     used = engine_uses(config, workers)
     print_estimate(estimate(calls, [seed.id for seed in sample], total, used, workers), console)
+
+
+@contextmanager
+def _folder_beside(run: Path | str) -> Iterator[RunFolder]:
+    """A folder beside the run, where other machines of a cluster can read it, too; in the end it is gone."""
+    if is_url(run):
+        parts = urlsplit(str(run))
+        folder = RunFolder(parts._replace(path=f"{parts.path.rstrip('/')}-estimate-{uuid.uuid4().hex[:8]}").geturl())
+        assert folder.mirror is not None
+        try:
+            yield folder
+        finally:
+            folder.mirror.store.delete_all()
+            shutil.rmtree(folder.path.parent)
+        return
+    path = Path(run).resolve()
+    beside = next(parent for parent in path.parents if parent.is_dir())
+    with TemporaryDirectory(prefix=f".{path.name}-estimate-", dir=beside) as name:
+        yield RunFolder(Path(name))
 
 
 def draw(items: Iterable[Taken | Refused], n: int, seed: int) -> tuple[list[Seed], int]:

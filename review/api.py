@@ -14,7 +14,8 @@ answer with faults also has `findings`.
     POST   /api/items/{id}/answer {step, round, form}
     POST   /api/items/{id}/skip  {reason}                          for others to answer
     POST   /api/undo             -> Task                           the caller's last answer is a draft again
-    GET    /api/progress         -> {progress, agreement}          agreement: for leads, and for all at the end
+    GET    /api/progress         -> {progress, agreement, team}    agreement: for leads, and for all at the end;
+                                                                   team: how many are needed, and there, by role
 
 For leads:
 
@@ -40,6 +41,7 @@ from review.database import Database
 from review.forms import Form, Kind, Step, Text, form_of
 from review.items import content_of, load, state_of
 from review.models import Item
+from review.people import fewest, needed
 from review.projects import note
 from review.states import Refused, Role
 from review.views import Task, from_page, task
@@ -253,7 +255,9 @@ def _work(config: ReviewConfig, database: Database) -> APIRouter:
             done = figures.progress(session, caller.project)
             shown = Role.LEAD in caller.roles or done["finished"] == done["items"]
             agreement = figures.agreement(session, caller.project, kind) if shown else None
-        return {"progress": done if shown else figures.discreet(done, caller.name), "agreement": agreement}
+            team = {"needed": needed(kind), "fewest": fewest(kind), "there": figures.roles(session, caller.project)}
+        done = done if shown else figures.discreet(done, caller.name)
+        return {"progress": done, "agreement": agreement, "team": team}
 
     return router
 

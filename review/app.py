@@ -28,8 +28,8 @@ from review.states import Refused
 from review.tasks import Faulty
 
 PAGE = Path(__file__).parent / "page"
-VENDOR = Path(__file__).parents[1] / "serving" / "page" / "vendor"
-"""Preact and htm, which the service's page has too."""
+SHARED = Path(__file__).parents[1] / "synuc" / "page"
+"""What the service's page has too: Preact, and its templates."""
 
 STATUS = {"sign_in": 401, "csrf": 403, "role": 403, "unknown": 404, "form": 422, "findings": 422}
 """Of refusals by their code; others are conflicts (409)."""
@@ -72,7 +72,7 @@ def create_app(config: ReviewConfig, database: Database) -> FastAPI:
         """The page."""
         return FileResponse(PAGE / "index.html")
 
-    app.mount("/page/vendor", StaticFiles(directory=VENDOR))
+    app.mount("/page/shared", StaticFiles(directory=SHARED))
     app.mount("/page", StaticFiles(directory=PAGE))
     app.add_exception_handler(Refused, _refuse)
     app.add_exception_handler(HTTPException, _http)

@@ -1,8 +1,7 @@
-"""The settings of a review project, kept as `review.yaml` in its folder, and the file that names its people."""
+"""The settings of a review project, kept as `review.yaml` in its folder."""
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import urlsplit
@@ -12,8 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from review.forms import Kind, Step
-from review.states import NEEDED, Role
+from review.forms import Kind
 from synuc.folder import write_whole
 from synuc.layers import Section, compose
 from synuc.problem import Problem
@@ -34,6 +32,7 @@ class ReviewConfig(Section):
     url: str = Field("http://127.0.0.1:8010", description="where people reach the app; their links begin with it")
     claim_hours: float = Field(24.0, gt=0, description="how long an item waits for whoever began it and went away")
     session_days: float = Field(14.0, gt=0, description="how long a browser stays signed in")
+    run: Path | None = Field(None, description="of a spot check, the synthesis run whose samples are checked, if known")
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
@@ -48,59 +47,6 @@ class ReviewConfig(Section):
         if not _is_address(self.url):
             raise ValueError(f"url={self.url} is no address, like http://127.0.0.1:8010 or https://review.example.com")
         return self
-
-
-class PersonEntry(Section):
-    """One person of a project."""
-
-    name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
-    roles: tuple[Role, ...] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _lead_alone(self) -> Self:
-        if Role.LEAD in self.roles and len(self.roles) > 1:
-            raise ValueError(f"{self.name} is a lead, who sees every answer, and so can't label too: use two entries")
-        return self
-
-
-class People(Section):
-    """The file of a project's people: `people: [{name: Ana, roles: [annotator, evaluator]}, ...]`."""
-
-    people: tuple[PersonEntry, ...] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
-        names = [person.name for person in self.people]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"{twice} is named twice; every person needs a name of their own")
-        return self
-
-
-def check_people(kind: Kind, people: People) -> None:
-    """Make sure that these people can bring every item to its end, whoever takes it first.
-
-    Raises:
-        ReviewError: naming the role that lacks people.
-    """
-    named = {role: {person.name for person in people.people if role in person.roles} for role in Role}
-    annotators = sorted(named[Role.ANNOTATOR])
-    pairs = [set(pair) for pair in combinations(annotators, 2)]
-    if not pairs:
-        raise ReviewError(f"two people who label independently are needed, and {len(annotators)} annotators are named")
-    if kind is not Kind.SPOT_CHECK and any(not named[Role.ADJUDICATOR] - pair for pair in pairs):
-        raise ReviewError("an adjudicator is needed who isn't one of the two annotators of an item: name one more")
-    evaluators = NEEDED[Step.REVIEW]
-    if kind is Kind.BENCHMARK and any(len(named[Role.EVALUATOR] - pair) < evaluators for pair in pairs):
-        raise ReviewError(f"{evaluators} evaluators are needed besides the two who write a candidate: name more")
-
-
-def read_people(path: Path) -> People:
-    """The people that a YAML file names.
-
-    Raises:
-        ConfigError: naming the key that is wrong.
-    """
-    return compose(People, [path])
 
 
 def load_project(folder: Path) -> ReviewConfig:

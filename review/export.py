@@ -9,6 +9,9 @@ A record of UC-Bench (`eval/bench.py`) has here one more field, which its reader
                               reviews (by person, of this candidate), and votes if there were two
 
 People are named p1, p2, ...: the same person is the same name throughout a project.
+
+A line of a spot check has the sample's `id`, its `synthetic` label, the reviewers' `labels`, what they agreed on
+(`label`, null where they didn't) and, where it is known, the `run` that made the sample.
 """
 
 from __future__ import annotations
@@ -19,7 +22,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import select
@@ -29,8 +31,9 @@ from eval.bench import BenchItem
 from eval.bench_mapping import Fields, item_values
 from eval.records import Unfit
 from review.argilla import argilla_records
+from review.balance import Row, balanced
 from review.checks import turns_saying
-from review.config import ReviewError
+from review.config import ReviewConfig, ReviewError
 from review.content import Content
 from review.forms import Kind, Labelled, Reviewed, Rewritten, Side, Step, Voted, Why
 from review.items import content_of, state_of
@@ -38,9 +41,8 @@ from review.labelstudio import label_studio_tasks
 from review.models import Item
 from review.states import Act, State
 from synuc.folder import json_line, write_whole
-from synuc.types import Dialogue
+from synuc.types import Dialogue, Label
 
-Row = dict[str, Any]
 SHAPES = ("own", "label-studio", "argilla")
 NAMES = {Kind.BENCHMARK: "bench.jsonl", Kind.SPOT_CHECK: "spot-check.jsonl", Kind.PAIRWISE: "human.csv"}
 
@@ -54,20 +56,31 @@ class Exported:
     left_out: Mapping[str, int]
 
 
-def export(session: Session, project: int, kind: Kind, shape: str, path: Path) -> Exported:
-    """Write a project's items to `path` in one of the `SHAPES`.
+def export(
+    session: Session,
+    project: int,
+    config: ReviewConfig,
+    shape: str,
+    path: Path,
+    shares: Mapping[Label, int] | None = None,
+) -> Exported:
+    """Write a project's items to `path` in one of the `SHAPES`; of a benchmark, with `shares`, that many of each label.
 
     `own` is, by the kind of project, a benchmark (finished items), a spot check's labels (finished items), or the CSV
     that `synuc eval pairwise --human` reads. The other two hold every item, with the labels of finished ones: whoever
     works on an open one there mustn't see what others say of it.
 
     Raises:
-        ReviewError: there is nothing to write yet, or the shape doesn't go with the project.
+        ReviewError: there is nothing to write yet, or too little for the shares, or the shape doesn't go with the
+            project.
     """
+    kind = config.kind
     if shape not in SHAPES:
         raise ReviewError(f"--as {shape}: choose one of {', '.join(SHAPES)}")
     if kind is Kind.PAIRWISE and shape != "own":
         raise ReviewError(f"--as {shape} is for labels; comparisons are exported as the CSV of `synuc eval pairwise`")
+    if shares and (kind is not Kind.BENCHMARK or shape != "own"):
+        raise ReviewError("--sample is for a benchmark in our own shape; leave it out here")
     left_out: Counter[str] = Counter()
     if shape != "own":
         everything = list(_all(session, project, kind))
@@ -78,17 +91,13 @@ def export(session: Session, project: int, kind: Kind, shape: str, path: Path) -
         left_out["labels of open items"] = sum(len(state.at(Step.LABEL)) for _, _, state in everything if state.open)
     elif kind is Kind.PAIRWISE:
         rows = list(_verdicts(session, project, left_out))
-        write_whole(path, _csv(rows))
+        if rows:
+            write_whole(path, _csv(rows))
     else:
-        one = _bench_row if kind is Kind.BENCHMARK else _checked_row
-        rows = []
-        for item, content, state in _all(session, project, kind):
-            if state.step is not Step.DONE:
-                left_out["excluded" if state.step is Step.EXCLUDED else "unfinished"] += 1
-            elif (row := one(item, content, state)) is None:
-                left_out["unusable"] += 1
-            else:
-                rows.append(row)
+        rows = _finished(session, project, config, left_out)
+        if rows and shares:
+            rows, beyond = balanced(rows, shares)
+            left_out.update(beyond)
         if rows:
             write_whole(path, "".join(map(json_line, rows)))
     if not rows:
@@ -100,6 +109,21 @@ def _all(session: Session, project: int, kind: Kind) -> Iterator[tuple[Item, Con
     query = select(Item).where(Item.project_id == project).order_by(Item.position).options(selectinload(Item.answers))
     for item in session.scalars(query.execution_options(yield_per=200)):
         yield item, content_of(item), state_of(kind, item)
+
+
+def _finished(session: Session, project: int, config: ReviewConfig, left_out: Counter[str]) -> list[Row]:
+    """The records of all items that are done."""
+    rows = []
+    for item, content, state in _all(session, project, config.kind):
+        if state.step is not Step.DONE:
+            left_out["excluded" if state.step is Step.EXCLUDED else "unfinished"] += 1
+        elif config.kind is Kind.SPOT_CHECK:
+            rows.append(_checked_row(item, content, state, config.run))
+        elif (row := _bench_row(item, content, state)) is None:
+            left_out["unusable"] += 1
+        else:
+            rows.append(row)
+    return rows
 
 
 def _bench_row(item: Item, content: Content, state: State) -> Row | None:
@@ -184,7 +208,7 @@ def _rewrite(state: State, chosen: Rewritten) -> Row:
     }
 
 
-def _checked_row(item: Item, content: Content, state: State) -> Row:
+def _checked_row(item: Item, content: Content, state: State, run: Path | None) -> Row:
     """What the reviewers of a spot check say of a synthetic label."""
     labels = _words(state.at(Step.LABEL))
     verdict = "disputed" if state.result is None else "confirmed" if state.result == content.synthetic else "refuted"
@@ -195,6 +219,7 @@ def _checked_row(item: Item, content: Content, state: State) -> Row:
         "labels": labels,
         "label": state.result,
         "verdict": verdict,
+        **({"run": str(run)} if run else {}),
     }
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from review.forms import Kind, Step
 from review.models import Answer, Item, Person
-from review.states import ENDS, NEEDED
+from review.states import ENDS, NEEDED, Role
 
 Figures = dict[str, Any]
 ALL = "all"
@@ -35,6 +35,12 @@ def progress(session: Session, project: int) -> Figures:
         "results": {result or "disputed": n for result, n in session.execute(results.group_by(Item.result))},
         "people": dict(session.execute(mine).all()),
     }
+
+
+def roles(session: Session, project: int) -> Counter[Role]:
+    """How many people have each role."""
+    given = session.scalars(select(Person.roles).where(Person.project_id == project))
+    return Counter(Role(role) for person in given for role in person.split(","))
 
 
 def discreet(progress: Figures, name: str) -> Figures:

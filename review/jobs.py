@@ -19,16 +19,15 @@ from review.config import (
     FILE,
     ReviewConfig,
     ReviewError,
-    check_people,
     default_db,
     load_project,
-    read_people,
     save_project,
 )
 from review.content import Entry
 from review.database import Database
 from review.forms import Kind
 from review.labelstudio import import_label_studio
+from review.people import check_people, read_people, told
 from synuc.types import Label
 
 
@@ -62,6 +61,8 @@ def create(
     named = read_people(people)
     check_people(config.kind, named)
     entries, remark = _entries(config, froms, sample, seed)
+    if config.kind is Kind.SPOT_CHECK:
+        config = config.model_copy(update={"run": sources.run_of(froms[0])})
     about = {"from": [path.name for path in froms]}
     with _whole(folder, config), closing(Database(config.db)) as database, database.writing() as session:
         links = projects.create(session, config, entries, named.people, seed, about)
@@ -69,6 +70,7 @@ def create(
     _say(console, f"{len(entries)} items of the project {name} wait for their people{remark}. Everybody's own link:")
     for person, link in links.items():
         _say(console, f"  {person}  {link}")
+    _say(console, told(config.kind, Counter(role for person in named.people for role in person.roles)))
     _say(
         console,
         f"Only hashes of the links are kept, so note them now. Begin with: synuc review serve --project {folder}",
@@ -91,11 +93,13 @@ def agreement(folder: Path, db: str | None, as_json: bool, console: Console) -> 
     with Database(db or config.db).reading() as session:
         project = projects.find(session, config).id
         done = figures.progress(session, project)
+        roles = figures.roles(session, project)
         found = figures.agreement(session, project, config.kind, intervals=True)
     if as_json:
         console.print_json(json.dumps({"progress": done, "agreement": found}))
         return
     _say(console, f"{done['finished']} of {done['items']} items are finished")
+    _say(console, told(config.kind, roles))
     for name, groups in found.items():
         if name == "found":
             _say(console, f"found in place of the synthetic label: {json.dumps(groups)}")
@@ -105,14 +109,15 @@ def agreement(folder: Path, db: str | None, as_json: bool, console: Console) -> 
             console.print(_table(name, groups))
 
 
-def export(folder: Path, db: str | None, shape: str, out: Path | None, console: Console) -> None:
+def export(folder: Path, db: str | None, shape: str, out: Path | None, sample: str | None, console: Console) -> None:
     """Write the project's items, and say how many of them and what was left out."""
     config = load_project(folder)
+    shares = None if sample is None else sources.read_shares(sample)
     path = out or folder / (exporting.NAMES[config.kind] if shape == "own" else f"{shape}.json")
     database = Database(db or config.db)
     with database.reading() as session:
         project = projects.find(session, config).id
-        exported = exporting.export(session, project, config.kind, shape, path)
+        exported = exporting.export(session, project, config, shape, path, shares)
     with database.writing() as session:
         projects.note(session, project, "export", {"shape": shape, "rows": exported.rows})
     left_out = ", ".join(f"{reason} {n}" for reason, n in sorted(exported.left_out.items())) or "none"

@@ -10,9 +10,10 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from review.auth import new_token
-from review.config import PersonEntry, ReviewConfig, ReviewError
+from review.config import ReviewConfig, ReviewError
 from review.content import Entry
 from review.models import Event, Item, Person, Project, SignIn
+from review.people import PersonEntry
 from review.sources import shuffled
 from review.states import begin
 

@@ -19,6 +19,7 @@ from eval.records import Unfit
 from review.config import ReviewError
 from review.content import Content, Entry
 from review.forms import Side, Why
+from synuc.folder import Folder
 from synuc.reading import visible
 from synuc.sample import Sample
 from synuc.types import Dialogue, Label, clean
@@ -65,7 +66,7 @@ def samples(path: Path) -> tuple[Entry, ...]:
     Raises:
         ReviewError: naming the line that can't be used.
     """
-    file = next((path / name for name in EXPORTED if (path / name).is_file()), path)
+    file = _exported(path)
     if file.is_dir():
         raise ReviewError(f"{path} holds no {EXPORTED[0]}; write it with: synuc export RUN")
     entries = []
@@ -84,6 +85,12 @@ def samples(path: Path) -> tuple[Entry, ...]:
         )
         entries.append(Entry(key=sample.id, language=sample.language, content=content))
     return _distinct(entries, file)
+
+
+def run_of(path: Path) -> Path | None:
+    """The synthesis run whose export holds the samples at `path`, if the export still lies in it."""
+    folder = _exported(path).resolve().parent
+    return folder.parent if folder.name == "export" and Folder(folder.parent).begun() else None
 
 
 def comparisons(first: Path, second: Path) -> tuple[tuple[Entry, ...], int]:
@@ -146,6 +153,10 @@ def read_shares(text: str) -> dict[Label, int]:
     if len(parts) != len(Label) or not all(part.isdecimal() for part in parts) or not any(map(int, parts)):
         raise ReviewError(f"--sample {text}: write how many of ND, ER and IC, e.g. 33/33/34")
     return dict(zip(Label, map(int, parts), strict=True))
+
+
+def _exported(path: Path) -> Path:
+    return next((path / name for name in EXPORTED if (path / name).is_file()), path)
 
 
 def _clean(dialogue: Dialogue) -> Dialogue:

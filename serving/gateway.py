@@ -29,6 +29,9 @@ from serving.upstream import UpstreamClient, upstream_of
 from synuc.types import Frozen
 
 PAGE = Path(__file__).parent / "page"
+SHARED = Path(__file__).parents[1] / "synuc" / "page"
+"""What the page of the review app has too: Preact, and its templates."""
+
 ConversationId = Annotated[str, Field(min_length=1, max_length=ID_CHARS)]
 
 
@@ -108,6 +111,7 @@ def create_app(
     for router in (_detection(judge), _guard(judge, upstream), litellm_router(judge), _metrics(metrics)):
         app.include_router(router, dependencies=documented)
     app.include_router(_open(ready))
+    app.mount("/page/shared", StaticFiles(directory=SHARED))
     app.mount("/page", StaticFiles(directory=PAGE))
     for error, handler in ((HTTPException, _refuse), (RequestValidationError, _refuse_fields), (Exception, _crash)):
         app.add_exception_handler(error, handler)

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from serving.detection import Span
+from synuc.language import UNSPACED
 from synuc.neutralise import BREAK
 from synuc.types import Dialogue, clean
 
@@ -19,10 +20,9 @@ CLOSE = 0.6
 ENOUGH = 1.0
 """The weight of the words that a passage must share with the text: an English word, or three Chinese characters."""
 
-# Scripts without spaces: a character is a token. Kana, Chinese characters and their extensions.
-_DENSE = r"\u2e80-\u2fdf\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_LETTER = rf"[^\W_{_DENSE}]"
-_TOKEN = re.compile(rf"[{_DENSE}]|{_LETTER}+")
+_LETTER = rf"[^\W_{UNSPACED}]"
+# Of scripts without spaces, a character is a token.
+_TOKEN = re.compile(rf"[{UNSPACED}]|{_LETTER}+")
 _ENDING = re.compile(r"(?<=[a-z]{3})(?:ing|ed|ly|es|e|s)\Z")
 _AROUND = " \"'`“”‘’「」『』《》()（）[].。,，;；:：!！?？…"
 
@@ -97,7 +97,7 @@ def _tokens(text: str) -> Iterator[tuple[str, re.Match[str]]]:
 def _weight(stem: str) -> float:
     if stem in _COMMON:
         return 0.2
-    return 0.4 if len(stem) == 1 and re.match(rf"[{_DENSE}]", stem) else 1.0
+    return 0.4 if len(stem) == 1 and re.match(rf"[{UNSPACED}]", stem) else 1.0
 
 
 @dataclass

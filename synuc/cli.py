@@ -39,6 +39,7 @@ PAIRS_FOUND = 3
 Configs = Annotated[list[Path], typer.Option("--config", help="YAML file; give it again to lay one over another.")]
 Overrides = Annotated[list[str], typer.Option("--set", help="One value over the files, e.g. engine.model=my/model.")]
 Run = Annotated[Path, typer.Argument(help="Run folder.")]
+SynthesisRun = Annotated[str, typer.Argument(help="Folder or URL of a synthesis run.")]
 Judged = Annotated[
     list[Path],
     typer.Option("--difficulty", help="Run of synuc eval uc on RUN/export/uc-bench.jsonl; give two or more."),
@@ -67,7 +68,9 @@ def seeds_stats(
 
 @app.command()
 def synthesize(
-    run: Annotated[Path, typer.Option("--run", help="Folder of the run; an existing one is continued.")],
+    run: Annotated[
+        str, typer.Option("--run", help="Folder of the run, or its URL (s3://..., gs://...); continued if it exists.")
+    ],
     configs: Configs = [],
     overrides: Overrides = [],
     seeds: Annotated[list[str], typer.Option("--seeds", help="Seed files, instead of the config's.")] = [],
@@ -75,7 +78,7 @@ def synthesize(
         list[str],
         typer.Option(
             "--memory-from",
-            help="REVIEW=RUN: a spot check's folder or export and the run it was about; again for more.",
+            help="A spot check's folder or export; again for more. REVIEW=RUN names the run it was about anew.",
         ),
     ] = [],
     budget_usd: Annotated[
@@ -101,9 +104,12 @@ def synthesize(
     seed_paths = [f"seeds.paths=[{', '.join(map(repr, seeds))}]"] if seeds else []
     budget = [f"budget.usd={budget_usd}"] if budget_usd is not None else []
     budget += [f"budget.tokens={budget_tokens}"] if budget_tokens is not None else []
-    pairs = [pair.rpartition("=")[::2] for pair in memory_from]
-    if not all(review and reviewed for review, reviewed in pairs):
-        raise Problem("--memory-from: write it as REVIEW=RUN, a spot check's folder and the run that it was about")
+    pairs = [given.rpartition("=")[::2] if "=" in given else (given, None) for given in memory_from]
+    if not all(review and reviewed != "" for review, reviewed in pairs):
+        raise Problem(
+            "--memory-from: write it as REVIEW, a spot check's folder or export, or as REVIEW=RUN with the run that it "
+            "was about"
+        )
     reviews = [{"review": review, "run": reviewed} for review, reviewed in pairs]
     memory = [f"memory_from={json.dumps(reviews)}"] if reviews else []
     config = load(configs, [*overrides, *seed_paths, *memory, *budget])
@@ -125,7 +131,7 @@ def synthesize(
 
 @app.command()
 def export(
-    run: Run,
+    run: SynthesisRun,
     retention: Annotated[str, typer.Option(help="Assistant turns in the history: full, partial or omit.")] = "partial",
     trainers: Annotated[
         list[str], typer.Option("--for", help="Also as ms-swift or llama-factory reads it; give it again for both.")
@@ -158,11 +164,14 @@ def export(
         typer.echo(line)
     for line in bundle(folder, {Trainer(name) for name in trainers}):
         typer.echo(line)
+    if folder.mirror:
+        folder.mirror.put_folder("export")
+        typer.echo(f"All of it is in export/ at {folder}, too.")
 
 
 @app.command()
 def report(
-    run: Run,
+    run: SynthesisRun,
     tokenizer: Annotated[str, typer.Option(help="Folder or hub name; none: that of the run's model.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     quality: Annotated[
@@ -176,7 +185,8 @@ def report(
     from pipelines.report import figures, print_report
     from pipelines.run_folder import RunFolder
 
-    data = figures(RunFolder.existing(run), tokenizer)
+    folder = RunFolder.existing(run)
+    data = figures(folder, tokenizer)
     if quality or judged:
         from pipelines.quality.difficulty import difficulties
 
@@ -184,7 +194,7 @@ def report(
             from pipelines.quality.figures import quality as quality_of
         except ModuleNotFoundError as missing:
             raise Problem(f"--quality needs the package {missing.name}: pip install 'synuc[eval]'") from None
-        data["quality"] = quality_of(RunFolder.existing(run), difficulties(judged) if judged else None)
+        data["quality"] = quality_of(folder, difficulties(judged) if judged else None)
     if json:
         import json as json_module
 
@@ -202,10 +212,11 @@ def contamination(
     """Find dialogues of benchmarks in training data, exact and near-duplicate. Exit code 3: there are some."""
     from rich.console import Console
 
+    from pipelines.mirror import fetched
     from pipelines.quality.contamination import contamination as job
     from pipelines.quality.contamination import lines
 
-    facts = job(train, bench, out, Console())
+    facts = job(fetched(train), bench, out, Console())
     for line in lines(facts, out):
         typer.echo(line)
     if facts["exact"] or facts["near"]:
@@ -214,7 +225,7 @@ def contamination(
 
 @app.command()
 def show(
-    run: Run,
+    run: SynthesisRun,
     sample_id: Annotated[str, typer.Argument(help="A sample's id, or its beginning; none: the first accepted.")] = "",
     full: Annotated[bool, typer.Option("--full", help="Long turns in full.")] = False,
 ) -> None:
@@ -239,7 +250,7 @@ def doctor() -> None:
 
 
 TrainRun = Annotated[Path, typer.Option("--run", help="Folder of the run; an existing one is continued.")]
-ExportedData = Annotated[Path, typer.Option("--data", help="Export folder of a synthesis run.")]
+ExportedData = Annotated[str, typer.Option("--data", help="Export folder of a synthesis run, or its URL.")]
 
 
 @train_app.command("sft")
@@ -253,12 +264,13 @@ def train_sft(
     """LoRA SFT on UC-Data-SFT."""
     from rich.console import Console
 
+    from pipelines.mirror import fetched
     from synuc.layers import compose
     from training.config import SftConfig
     from training.driver import train_sft as job
 
     files = [*configs, *([backbone] if backbone else [])]
-    job(compose(SftConfig, files, [*overrides, f"data.path={str(data)!r}"]), run, Console())
+    job(compose(SftConfig, files, [*overrides, f"data.path={fetched(data)!r}"]), run, Console())
 
 
 @train_app.command("grpo")
@@ -272,11 +284,13 @@ def train_grpo(
     """DR-GRPO with the constraint-attribution reward on UC-Data-GRPO."""
     from rich.console import Console
 
+    from pipelines.mirror import fetched
     from synuc.layers import compose
     from training.config import GrpoConfig
     from training.driver import train_grpo as job
 
-    job(compose(GrpoConfig, configs, [*overrides, f"data.path={str(data)!r}", f"start={str(start)!r}"]), run, Console())
+    places = [f"data.path={fetched(data)!r}", f"start={str(start)!r}"]
+    job(compose(GrpoConfig, configs, [*overrides, *places]), run, Console())
 
 
 @adapter_app.command("merge")

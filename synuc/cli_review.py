@@ -17,8 +17,10 @@ Db = Annotated[str | None, typer.Option("--db", help="URL of the database, in pl
 def create(
     project: Folder,
     froms: Annotated[
-        list[Path],
-        typer.Option("--from", help="candidates.jsonl; an export of UC-Data; or twice, finished runs of `eval uc`."),
+        list[str],
+        typer.Option(
+            "--from", help="candidates.jsonl; an export of UC-Data, or its URL; or twice, finished runs of `eval uc`."
+        ),
     ],
     people: Annotated[Path, typer.Option("--people", help="YAML file: people: [{name: ..., roles: [...]}, ...]")],
     kind: Annotated[str, typer.Option(help="benchmark, spot-check or pairwise.")] = "benchmark",
@@ -31,9 +33,10 @@ def create(
     """Make a project and print everybody's personal link."""
     from rich.console import Console
 
+    from pipelines.mirror import fetched
     from review.jobs import create as job
 
-    job(project, froms, kind, people, sample, seed, name, db, url, Console())
+    job(project, [Path(fetched(place)) for place in froms], kind, people, sample, seed, name, db, url, Console())
 
 
 @app.command()
@@ -90,13 +93,17 @@ def export(
         str, typer.Option("--as", help="own (UC-Bench, labels, or a CSV of verdicts), label-studio or argilla.")
     ] = "own",
     out: Annotated[Path | None, typer.Option("--out", help="The file to write; none: in the project's folder.")] = None,
+    sample: Annotated[
+        str | None,
+        typer.Option(help="benchmark: how many of ND, ER and IC, e.g. 20/20/60, in all languages alike; none: all."),
+    ] = None,
 ) -> None:
     """Write what was found."""
     from rich.console import Console
 
     from review.jobs import export as job
 
-    job(project, db, shape, out, Console())
+    job(project, db, shape, out, sample, Console())
 
 
 @app.command("import")

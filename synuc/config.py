@@ -63,12 +63,40 @@ class OpenAIEngine(Section):
     price: Price = Price()
 
 
+class BatchEngine(Section):
+    """Files of requests in the shape of OpenAI's Batch API, uploaded to an endpoint or left for somebody to answer."""
+
+    kind: Literal["batch"]
+    model: str
+    base_url: str | None = Field(
+        None, description="endpoint with /files and /batches; none: the files are left in `folder`, answers come there"
+    )
+    folder: Path | None = Field(None, description="where the files are; none: in the run's folder, under `batches`")
+    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
+    structured: Literal["json_schema", "json_object", "none"] = Field("json_schema", description="as of kind openai")
+    token_limit: Literal["max_completion_tokens", "max_tokens"] = Field(
+        "max_completion_tokens", description="what the bound on an answer's tokens is called there"
+    )
+    max_in_flight: int = Field(50_000, ge=1, description="dialogues at work at once")
+    max_requests: int = Field(50_000, ge=1, description="in one file")
+    max_bytes: int = Field(200_000_000, ge=1, description="of one file")
+    settle_s: float = Field(5.0, gt=0, description="a file is written when so long nothing was asked or answered")
+    poll_s: float = Field(30.0, gt=0, description="between looks for answers")
+    tries: int = Field(3, ge=1, description="times a request is sent that comes back without an answer")
+    per_request_seed: bool = True
+    extra_body: dict[str, Any] = Field({}, description="fields added to every request, e.g. to turn thinking off")
+    price: Price = Price()
+
+
 def is_place(model: str) -> bool:
     """Whether a model is named by a folder, not by its name on a hub."""
     return model.startswith(("/", "./", "../", "~"))
 
 
 EngineConfig = Annotated[VllmEngine | OpenAIEngine, Field(discriminator="kind")]
+"""An engine that answers at once."""
+
+AnyEngine = Annotated[VllmEngine | OpenAIEngine | BatchEngine, Field(discriminator="kind")]
 
 
 class Seeds(Section):
@@ -161,15 +189,15 @@ class Reviews(Section):
     """What people said of a run's samples."""
 
     review: str = Field(description="export of a spot check, or its project's folder")
-    run: str = Field(description="folder of the synthesis run that it was about")
+    run: str | None = Field(None, description="folder of the synthesis run that it was about; none: as its lines say")
 
 
 class RunConfig(Section):
     """One synthesis run."""
 
     seeds: Seeds = Seeds()
-    engine: EngineConfig = Field(description="say which one, e.g. --config configs/local.yaml")
-    roles: dict[Role, EngineConfig] = Field({}, description="roles that use another engine than `engine`")
+    engine: AnyEngine = Field(description="say which one, e.g. --config configs/local.yaml")
+    roles: dict[Role, AnyEngine] = Field({}, description="roles that use another engine than `engine`")
     method: Method = Method()
     cluster: Cluster = Cluster()
     budget: Budget = Budget()
@@ -183,12 +211,12 @@ class RunConfig(Section):
             raise ValueError("this method has no memory of implicit conflicts that reviews could go into")
         return reviews
 
-    def engine_of(self, role: Role) -> VllmEngine | OpenAIEngine:
+    def engine_of(self, role: Role) -> AnyEngine:
         return self.roles.get(role, self.engine)
 
-    def engines(self) -> list[VllmEngine | OpenAIEngine]:
+    def engines(self) -> list[AnyEngine]:
         """The different engines that the roles use."""
-        distinct: list[VllmEngine | OpenAIEngine] = []
+        distinct: list[AnyEngine] = []
         for role in get_args(Role):
             if (engine := self.engine_of(role)) not in distinct:
                 distinct.append(engine)

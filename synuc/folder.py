@@ -21,6 +21,11 @@ class RunError(Problem):
     """A run folder that can't be used as asked; the message says what to do."""
 
 
+def cache_folder() -> Path:
+    """Where this program keeps what it can make or fetch again: SYNUC_CACHE, or a folder in the user's cache."""
+    return Path(os.environ.get("SYNUC_CACHE") or Path.home() / ".cache" / "synuc")
+
+
 def write_whole(path: Path, data: str) -> None:
     """Write a text file that no reader ever sees half of."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +46,17 @@ class Folder:
     """A run's folder. Only the driver that holds `locked` may write."""
 
     def __init__(self, path: Path) -> None:
+        """Raises RunError: the path is a URL."""
+        if path.parts and path.parts[0].endswith(":"):
+            raise RunError(f"{path} looks like a URL, and only runs of synuc synthesize can be at one: give a folder")
         self.path = path.resolve()
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a text file of the run, whole or not at all."""
+        write_whole(self.path / name, text)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -61,7 +76,7 @@ class Folder:
             except BlockingIOError:
                 lock.seek(0)
                 raise RunError(
-                    f"{self.path} is being written by process {lock.read() or '?'}; wait for it or choose another --run"
+                    f"{self} is being written by process {lock.read() or '?'}; wait for it or choose another --run"
                 ) from None
             lock.seek(0)
             lock.truncate()
@@ -80,10 +95,10 @@ class Folder:
         if not self.begun():
             snapshot = json.loads(json.dumps(snapshot))
             data = {"fingerprint": fingerprint(snapshot), "method": snapshot}
-            write_whole(self.path / "method.json", json.dumps(data, indent=2, ensure_ascii=False))
+            self.write("method.json", json.dumps(data, indent=2, ensure_ascii=False))
         self.check(snapshot)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        write_whole(self.path / "config.yaml", text)
+        self.write("config.yaml", text)
 
     def begun(self) -> bool:
         """Whether a run was begun here."""
@@ -99,7 +114,7 @@ class Folder:
         if changed := differences(old, json.loads(json.dumps(snapshot))):
             listed = "\n  ".join(changed)
             raise RunError(
-                f"{self.path} was begun with another method, so it can't be continued with this one:\n  {listed}\n"
+                f"{self} was begun with another method, so it can't be continued with this one:\n  {listed}\n"
                 "Use the old settings, or begin another run folder."
             )
 

@@ -50,9 +50,13 @@ _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 DENSE = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Chinese characters, as ranges in a regular expression's class: a script without spaces."""
 
+KANA = r"\u3040-\u30ff"
+UNSPACED = rf"\u2e80-\u2fdf{KANA}{DENSE}"
+"""Chinese characters, their radicals, and kana, likewise: of what sets no spaces, all that we read by the character."""
+
 _HAN = re.compile(rf"[{DENSE}]")
-_KANA = re.compile(r"[\u3040-\u30ff]")
-_WORD = re.compile(rf"[^\W\d_\u3040-\u30ff{DENSE}]+")
+_KANA = re.compile(rf"[{KANA}]")
+_WORD = re.compile(rf"[^\W\d_{UNSPACED}]+")
 
 Language = Literal["en", "zh"]
 """The languages in which we speak to users."""

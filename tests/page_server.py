@@ -28,7 +28,8 @@ from serving.detection import Choice, Clarification, Detection, Found, Span, Ver
 from serving.ledger import Ledger
 from synuc.types import Relation
 
-PAGE = Path(__file__).parents[1] / "serving" / "page"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "serving" / "page"
 CONFLICTS = [
     ("They are ten years old", "the terms a graduate seminar expects"),
     ("She uses a wheelchair", "the spiral staircase to the top of Belém Tower"),
@@ -61,6 +62,7 @@ class Service:
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/v1/conversations/{id}", self._conversation)
         app.router.add_get("/", self._index)
+        app.router.add_static("/page/shared", ROOT / "synuc" / "page")
         app.router.add_static("/page", PAGE)
         return app
 

@@ -18,10 +18,11 @@ import httpx
 import uvicorn
 
 from review.app import create_app
-from review.config import PersonEntry, ReviewConfig, save_project
+from review.config import ReviewConfig, save_project
 from review.content import Content, Entry
 from review.database import Database
 from review.forms import Kind, Why
+from review.people import PersonEntry
 from review.projects import create
 from synuc.types import Dialogue, Label, Turn
 

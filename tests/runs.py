@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actors.memory import MemoryJournal
+from actors.journal import MemoryJournal
 from pipelines.run_folder import RunFolder, sample_row
 from synuc.config import Method, RunConfig, method_snapshot
 from synuc.sample import Sample

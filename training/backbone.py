@@ -102,8 +102,11 @@ def _loaded(auto: Any, model: str, **arguments: Any) -> Any:
         ) from None
 
 
-def new_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
-    """The model with a fresh LoRA adapter, the rest frozen."""
+def new_adapter(model: PreTrainedModel, lora: Lora, zero: int = 0) -> PeftModel:
+    """The model with a fresh LoRA adapter, the rest frozen.
+
+    The adapter is float32, also on a bfloat16 model; but ZeRO stage 3 gathers all weights in one type, the model's.
+    """
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     config = LoraConfig(
         r=lora.rank,
@@ -112,13 +115,13 @@ def new_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
         target_modules=targets,
         task_type="CAUSAL_LM",
     )
-    adapted = get_peft_model(model, config)
+    adapted = get_peft_model(model, config, autocast_adapter_dtype=zero < 3)
     assert isinstance(adapted, PeftModel)
     return adapted
 
 
-def with_adapter(model: PreTrainedModel, adapter: Path, trainable: bool = False) -> PeftModel:
-    """The model with the adapter in a folder on top.
+def with_adapter(model: PreTrainedModel, adapter: Path, trainable: bool = False, zero: int = 0) -> PeftModel:
+    """The model with the adapter in a folder on top, in the type that `new_adapter` gives one.
 
     Raises:
         BackboneError: no adapter is there, or it was trained on another base.
@@ -132,7 +135,9 @@ def with_adapter(model: PreTrainedModel, adapter: Path, trainable: bool = False)
             f"not {type(model).__name__} ({base_facts(model)['config']}); use the backbone it was trained on"
         )
     try:
-        adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
+        adapted = PeftModel.from_pretrained(
+            model, str(adapter), is_trainable=trainable, autocast_adapter_dtype=zero < 3
+        )
     except RuntimeError as error:  # weights of other shapes
         reason = " ".join(str(error).split())[:300]
         raise BackboneError(f"{adapter} doesn't fit {type(model).__name__}: {reason}") from None

@@ -115,8 +115,8 @@ def _merged(backbone: Backbone, adapter: Path, folder: TrainFolder) -> Backbone:
 
 def _policy(config: GrpoConfig, backbone: Backbone, adapter: Path) -> PeftModel:
     """The SFT adapter made trainable, or a new adapter on the backbone that it was merged into."""
-    model = load_model(backbone)
-    return new_adapter(model, config.lora) if config.merge else with_adapter(model, adapter, trainable=True)
+    model, zero = load_model(backbone), config.cluster.zero
+    return new_adapter(model, config.lora, zero) if config.merge else with_adapter(model, adapter, True, zero)
 
 
 def _rollout(rollout: Rollout, max_prompt: int) -> dict[str, Any]:

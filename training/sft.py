@@ -30,7 +30,7 @@ def sft_worker(job: dict[str, Any]) -> None:
 
         def build(scratch: Path) -> Trainer:
             return SFTTrainer(
-                model=new_adapter(load_model(config.backbone), config.lora),
+                model=new_adapter(load_model(config.backbone), config.lora, config.cluster.zero),
                 args=TrlSftConfig(
                     **arguments(config, scratch, config.optimizer.batch_size, len(examples.rows), world_size()),
                     # Ours are token ids already, none too long.

@@ -9,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synuc.folding import normal
-from synuc.language import DENSE
+from synuc.language import UNSPACED
 
 Grams = NDArray[np.uint64]
 """The distinct character n-grams of a text as 64-bit hashes, ascending."""
 
-HAN = rf"\u3040-\u30ff{DENSE}"
-"""Chinese and Japanese characters, as ranges in a regular expression's class."""
-
-_WORD = re.compile(rf"[{HAN}]|[^\W_{HAN}]+(?:['’][^\W_{HAN}]+)*")
-_HAN = re.compile(f"[{HAN}]")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['’][^\W_{UNSPACED}]+)*")
+_HAN = re.compile(f"[{UNSPACED}]")
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -22,7 +22,7 @@ def usage(folder: RunFolder, finished: pa.Array) -> dict[str, Any]:
     everything = _sums(calls, [])
     return {
         **(everything[0] if everything else _sum_row({})),
-        "repeated_calls": len(calls) - distinct,
+        "repeated_calls": len(calls) - distinct + (pc.sum(calls["again"]).as_py() or 0),
         "calls_of_unfinished": of_open,
         "by_stage": _sums(calls, ["stage"]),
         "by_model": _sums(calls, ["model"]),
@@ -77,7 +77,7 @@ def memory_use(folder: RunFolder) -> dict[str, dict[str, int]]:
     """Per schema that was used: updates so far, R+ and R-, B+ and B-; empty if the run keeps no memory."""
     if not (folder.path / "memory" / "snapshot.json").exists():
         return {}
-    from actors.memory import load_memory
+    from actors.journal import load_memory
 
     return {
         speaking.value: {

@@ -1,7 +1,7 @@
 /** What is asked about an item, step by step. */
 
 import { asksLabel, asksVerdict, complete, LABELS } from "./forms.js";
-import { html } from "./html.js";
+import { html } from "./shared/html.js";
 
 export function answering(state, actions, t) {
   const { task, form, me, busy } = state;

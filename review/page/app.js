@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { answered, begin, complete, keyed } from "./forms.js";
 import { preferred, translator } from "./texts.js";
-import { render } from "./vendor/preact.js";
+import { render } from "./shared/vendor/preact.js";
 import { page } from "./view.js";
 
 const PAUSE = 500; // from the last keystroke to saving, in milliseconds

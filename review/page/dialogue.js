@@ -1,6 +1,6 @@
 /** A dialogue as it is read: beginning and end, the middle on demand. */
 
-import { html } from "./html.js";
+import { html } from "./shared/html.js";
 
 const FIRST = 1; // turns that are always shown at the beginning
 const LAST = 2; // and at the end

@@ -1,7 +1,7 @@
 /** What only leads see: all items, one of them with all that was said, and the log. */
 
 import { dialogue, followUp } from "./dialogue.js";
-import { html } from "./html.js";
+import { html } from "./shared/html.js";
 import { opinion } from "./view.js";
 
 const STEPS = ["label", "compare", "adjudicate", "target", "rewrite", "review", "vote", "done", "excluded"];

@@ -2,7 +2,7 @@
 
 import { answering, candidate, reasons } from "./answering.js";
 import { dialogue, followUp } from "./dialogue.js";
-import { html } from "./html.js";
+import { html } from "./shared/html.js";
 import { itemPage, itemsPage, logPage } from "./leading.js";
 import { LANGUAGES } from "./texts.js";
 
@@ -147,9 +147,22 @@ function progressPage({ progress }, _, t) {
       <h3>${t("people")}</h3>
       ${pairs(people, (name) => name)}
     </section>
+    ${team(progress.team, t)}
     <section id="agreement">
       <h2>${t("agreement")}</h2>
       ${progress.agreement ? agreements(progress.agreement, t) : html`<p class="note">${t("agreementLater")}</p>`}
+    </section>
+  `;
+}
+
+/** How many people the project needs, and how many there are. */
+function team({ needed, there, fewest }, t) {
+  const roles = [...new Set([...Object.keys(needed), ...Object.keys(there)])];
+  return html`
+    <section id="team">
+      <h2>${t("team")}</h2>
+      ${table("", [t("needed"), "", t("there")], roles.map((role) => [t(`role_${role}`), needed[role] ?? "–", needed[role] ? t(`besides_${role}`) : "", there[role] ?? 0]))}
+      <p class="note">${t("fewest", { fewest })}</p>
     </section>
   `;
 }

@@ -4,7 +4,7 @@ import { chat, chatModel, detect, Failure, remembered } from "./api.js";
 import { EXAMPLES } from "./examples.js";
 import { clean } from "./spans.js";
 import { preferred, translator } from "./texts.js";
-import { render } from "./vendor/preact.js";
+import { render } from "./shared/vendor/preact.js";
 import { page } from "./view.js";
 
 const WIDE = matchMedia("(min-width: 56rem)");

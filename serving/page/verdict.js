@@ -1,6 +1,6 @@
 /** The verdict on a message: its label, the pair that clashes, and the requirements that are still valid. */
 
-import { html } from "./html.js";
+import { html } from "./shared/html.js";
 
 /** The label is never told by its colour alone. */
 const SIGNS = { ND: "✓", ER: "↻", IC: "≠", undetermined: "?" };

@@ -1,7 +1,7 @@
 /** The page's frame and the chat. */
 
 import { EXAMPLES } from "./examples.js";
-import { html } from "./html.js";
+import { html } from "./shared/html.js";
 import { pieces } from "./spans.js";
 import { LANGUAGES } from "./texts.js";
 import { chip, verdict } from "./verdict.js";

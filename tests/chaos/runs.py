@@ -32,7 +32,7 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 from rich.table import Table
 
-from actors.memory import load_memory
+from actors.journal import load_memory
 from pipelines.run_folder import RunFolder
 from tests.chaos.victims import cluster, kill_one, lose_a_node, memories, workers
 from tests.local.test_synthesize import dialogues
@@ -42,11 +42,14 @@ DIALOGUES = 60
 CALLS = 500
 """An undisturbed run has a little more."""
 KILLS = 2
-FAULTS = ("--error-rate", "0.05", "--hang", "6", "--service-time", "0.1", "--slots", "12")
+SLOTS = 12
+IN_FLIGHT = 2 * KILLS * SLOTS
+"""Calls that kills may cost: those under way, and as many again until all processes of a dead driver have ended."""
+FAULTS = ("--error-rate", "0.05", "--hang", "6", "--service-time", "0.1", "--slots", str(SLOTS))
 SETTINGS = {
     "engine.kind": "openai",
     "engine.model": "standin",
-    "engine.max_in_flight": "12",
+    "engine.max_in_flight": str(SLOTS),
     "engine.timeout_s": "3",
     "seeds.languages": "[]",
     "method.task_filter": "false",
@@ -185,7 +188,9 @@ def main(argv: Sequence[str]) -> int:
                 outcomes.append(one_run(made, kind, seed, endpoint, folder))
             console.print(outcomes[-1], soft_wrap=True)
     console.print(table(outcomes))
-    return int(any(one.lost or one.doubled or one.forgotten or one.kills < KILLS for one in outcomes))
+    wrong = [one for one in outcomes if one.lost or one.doubled or one.forgotten or one.kills < KILLS]
+    wrong += [one for one in outcomes if max(one.repeated, one.unaccounted) > IN_FLIGHT]
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.runs import FAULTS, KILLS, KINDS, one_run
+from tests.chaos.runs import FAULTS, IN_FLIGHT, KILLS, KINDS, one_run
 from tests.chaos.victims import cluster
 from tests.standin import Running
 
@@ -19,3 +19,5 @@ def test_kills_lose_and_double_nothing(kind: str, tmp_path: Path, standin: Calla
     assert outcome.kills == KILLS
     assert outcome.faults > 0
     assert (outcome.lost, outcome.doubled, outcome.forgotten) == (0, 0, 0)
+    assert outcome.repeated <= IN_FLIGHT
+    assert outcome.unaccounted <= IN_FLIGHT

@@ -22,7 +22,7 @@ from serving.guard import note, spoken
 from tests.upstream import QUESTION, VERDICTS, Detector, Upstream, asking, gateway, running_upstream
 
 LITELLM = Path(__file__).parents[2] / ".venv-litellm/bin/litellm"
-pytestmark = pytest.mark.skipif(not LITELLM.exists(), reason="no LiteLLM proxy: `make litellm-venv` installs it")
+pytestmark = pytest.mark.skipif(not LITELLM.exists(), reason="no LiteLLM proxy: `make servers` installs it")
 
 START_S = 180.0
 """Seconds within which a proxy starts on a busy machine."""

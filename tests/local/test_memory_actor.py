@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import ray
 
-from actors.memory import OtherRun, load_memory, start_memory
+from actors.journal import load_memory
+from actors.memory import OtherRun, start_memory
 from synuc.memory import Trajectory
 from tests.scripted import a_trajectory
 

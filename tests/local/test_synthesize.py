@@ -171,12 +171,12 @@ def test_a_stopped_driver_is_continued_by_the_same_command(
     tmp_path: Path, standin: Standin, how: signal.Signals
 ) -> None:
     seeds = dialogues(tmp_path / "seeds.jsonl", 120)
-    url = standin("--service-time", "0.2", "--slots", "16").url
+    endpoint = standin("--service-time", "0.2", "--slots", "16")
     run = tmp_path / "run"
     overrides = {
         "engine.kind": "openai",
         "engine.model": "standin",
-        "engine.base_url": url,
+        "engine.base_url": endpoint.url,
         "seeds.languages": "[]",
         "method.task_filter": "false",
         "method.alpha": "0",
@@ -200,3 +200,8 @@ def test_a_stopped_driver_is_continued_by_the_same_command(
     assert len(ids) == 240
     assert set(ids.values()) == {1}
     assert set(before) <= set(ids)
+    # Only what was in flight is asked again: the endpoint's slots, and what the last moment hadn't put on disk.
+    calls = RunFolder(run).read("calls", ["seed_id", "key", "stage", "attempt"])
+    distinct = calls.group_by(calls.column_names).aggregate([]).num_rows
+    assert len(calls) == distinct
+    assert 0 <= endpoint.stats()["answered"] - distinct <= 24

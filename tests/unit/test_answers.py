@@ -14,7 +14,7 @@ from pipelines.export import GRPO
 from tests.tiny import FAMILIES, save_family
 from training import answers
 from training.answers import answer, batches
-from training.backbone import load_model, new_adapter
+from training.backbone import load_model, new_adapter, with_adapter
 from training.config import Backbone, Data, Lora
 
 LABELS = ("ND", "ER", "IC")
@@ -85,3 +85,12 @@ def test_the_label_is_read_from_the_answer(
     monkeypatch.setattr(answers, "_generated", lambda model, tokenizer, prompts: [next(texts) for _ in prompts])
     rows = answer(*detector, data.model_copy(update={"limit": 2}), 8)
     assert sorted(str(row["predicted"]) for row in rows) == ["IC", "None"]
+
+
+@pytest.mark.parametrize(("zero", "adapter"), [(2, torch.float32), (3, torch.bfloat16)])
+def test_zero_3_has_all_weights_in_one_type(detector: tuple[Backbone, Path], zero: int, adapter: torch.dtype) -> None:
+    backbone, trained = detector
+    half = backbone.model_copy(update={"dtype": "bfloat16"})
+    for model in (new_adapter(load_model(half), Lora(), zero), with_adapter(load_model(half), trained, True, zero)):
+        types = {weight.requires_grad: weight.dtype for weight in model.parameters()}
+        assert types == {True: adapter, False: torch.bfloat16}

@@ -149,7 +149,7 @@ def test_synthesis_exports_the_run_that_it_made() -> None:
 def test_training_learns_from_that_export() -> None:
     (_, export) = entrypoint(manifest("rayjob-synthesis")["spec"]["entrypoint"])
     (train,) = entrypoint(manifest("rayjob-training")["spec"]["entrypoint"])
-    assert parsed(train)[1]["data"] == parsed(export)[1]["run"] / "export"
+    assert Path(parsed(train)[1]["data"]) == Path(parsed(export)[1]["run"]) / "export"
 
 
 # What fits

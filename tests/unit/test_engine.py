@@ -25,6 +25,7 @@ from actors.engine import (
     sampling_seed,
     sampling_temperature,
 )
+from actors.openai_api import body
 from actors.openai_engine import OpenAIEndpoint
 from synuc.config import OpenAIEngine, Price
 from synuc.types import CallFailed, LLMRequest
@@ -272,13 +273,12 @@ def test_calls_in_flight_are_bounded(standin: Standin) -> None:
 
 
 def test_control_tokens_are_broken_on_their_way_out() -> None:
-    engine = OpenAIEndpoint(config("http://127.0.0.1:1/v1", extra_body={"top_k": 1}))
-    body = engine._body(request("a<|im_end|>"), 1)
-    assert body["messages"][1]["content"] == "a<\u200b|im_end|>"
-    assert body["response_format"]["json_schema"]["name"] == "er_pair"
-    assert body["top_k"] == 1
-    assert body["temperature"] == 0.7
-    assert body["seed"] == sampling_seed(request(), 1)
+    fields = body(config("http://127.0.0.1:1/v1", extra_body={"top_k": 1}), request("a<|im_end|>"), 1)
+    assert fields["messages"][1]["content"] == "a<\u200b|im_end|>"
+    assert fields["response_format"]["json_schema"]["name"] == "er_pair"
+    assert fields["top_k"] == 1
+    assert fields["temperature"] == 0.7
+    assert fields["seed"] == sampling_seed(request(), 1)
 
 
 def test_seeds_are_stable_and_differ_between_attempts() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from actors import openai_engine
+from actors import openai_api
 from eval.protocol import Evaluation, Item
 from eval.worker import EvalWorker, Row, request_hash
 from synuc.config import OpenAIEngine
@@ -161,7 +161,7 @@ def test_runs_of_other_seeds_draw_other_answers(endpoint: Running, monkeypatch: 
         drawn.append(request.key)
         return 1
 
-    monkeypatch.setattr(openai_engine, "sampling_seed", seed)
+    monkeypatch.setattr(openai_api, "sampling_seed", seed)
     for run in (0, 1):
         rows = work(endpoint, {"id": "1", "text": "Write."}, seed=run)
         assert {call["key"] for call in rows_of("calls", rows)} == {"1"}

@@ -288,6 +288,24 @@ def test_seed_files_that_changed_are_synthesised_from_again(home: Path) -> None:
     assert {key[1] for key in before if before[key] != after[key]} == everything
 
 
+def test_a_plan_reads_each_file_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("chats").mkdir()
+    for name in ("a", "b"):
+        Path(f"chats/{name}.jsonl").write_text('{"id": "a"}\n', "utf-8")
+    opened: list[str] = []
+    plain = Path.open
+
+    def counted(path: Path, mode: str = "r", *more: Any, **named: Any) -> Any:
+        if mode == "rb":
+            opened.append(path.name)
+        return plain(path, mode, *more, **named)
+
+    monkeypatch.setattr(Path, "open", counted)
+    planned = cells(loaded("common.synthesize.settings.seeds.paths=[chats]"))
+    assert len({cell.variant for cell in planned}) == 2
+    assert sorted(opened) == ["a.jsonl", "b.jsonl", "bench.jsonl"]
+
+
 # What is run, shared, skipped and tried again
 
 
@@ -312,7 +330,7 @@ class Fake:
 
     @contextmanager
     def _crew(self) -> Iterator[Crew]:
-        yield Crew(self.do, self.concurrent, 2)
+        yield Crew(self.do, self.concurrent, [{"CPU": 8}])
 
     def crew(self, experiment: Experiment) -> AbstractContextManager[Crew]:
         return self._crew()
@@ -438,7 +456,7 @@ def test_steps_run_side_by_side_as_far_as_they_may(home: Path) -> None:
                 running[1] = max(running)
             if step.kind == "synthesize":
                 meeting.wait()
-            assert here.cpus == 1
+            assert here.cpus == 4
             super().do(step, here)
             with lock:
                 running[0] -= 1
@@ -482,7 +500,7 @@ class Interrupted(Fake):
     @contextmanager
     def _crew(self) -> Iterator[Crew]:
         try:
-            yield Crew(self.do, self.concurrent, 2)
+            yield Crew(self.do, self.concurrent, [{"CPU": 8}])
         finally:
             if self.times == 1:
                 assert not any(thread.is_alive() for thread in self.threads)

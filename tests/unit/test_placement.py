@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.placement import SLOTS_PER_PROCESS, DoesNotFit, Placement, place
-from synuc.config import Cluster, OpenAIEngine, VllmEngine
+from synuc.config import BatchEngine, Cluster, OpenAIEngine, VllmEngine
 
 
 def vllm(gpus: int = 1, in_flight: int = 64) -> VllmEngine:
@@ -81,6 +81,20 @@ def test_workers_on_gpus_find_their_share_of_a_cpu() -> None:
     nodes = [{"CPU": 4, "GPU": 4}, {"CPU": 4, "GPU": 4}]
     assert place([vllm()], Cluster(), nodes) == Placement(8, 0.5, 1.0, 96)
     assert place([vllm()], Cluster(), [{"CPU": 2, "GPU": 8}, {"CPU": 64}]).cpus == 0.25
+
+
+def batch(in_flight: int = 50_000) -> BatchEngine:
+    return BatchEngine(kind="batch", model="some-model", max_in_flight=in_flight)
+
+
+def test_batch_files_have_one_worker_in_which_all_dialogues_wait() -> None:
+    assert place([batch()], Cluster(), [{"CPU": 64}]) == Placement(1, 1.0, 0.0, 50_000)
+    assert place([batch(), endpoint(1000)], Cluster(), [{"CPU": 64}]) == Placement(1, 1.0, 0.0, 50_000)
+    assert place([batch(10), endpoint(1000)], Cluster(), [{"CPU": 64}]).dialogues_in_flight == 1500
+    assert place([batch(), vllm()], Cluster(), [{"CPU": 64, "GPU": 4}]) == Placement(1, 1.0, 1.0, 50_000)
+    assert place([batch()], Cluster(workers=1, dialogues_in_flight=7), [{"CPU": 64}]).dialogues_in_flight == 7
+    with pytest.raises(DoesNotFit, match=r"leave cluster\.workers out"):
+        place([batch(), endpoint()], Cluster(workers=2), [{"CPU": 64}])
 
 
 def test_what_the_settings_say_wins() -> None:

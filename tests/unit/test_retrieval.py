@@ -43,6 +43,7 @@ def test_words_of_english_and_chinese() -> None:
     assert words("The Audience of act_sequence: 12 pupils!") == ["audience", "act", "sequence", "12", "pupils"]
     assert words("初中生") == ["初中", "中生"]
     assert words("用Python写，短") == ["用", "python", "写", "短"]
+    assert words("𠮷野家のメニュー") == ["𠮷野", "野家", "家の", "のメ", "メニ", "ニュ", "ュー"]
     assert words(" … of the _") == []
 
 

@@ -70,6 +70,8 @@ def test_nobody_sees_anothers_answer_before_they_have_finished(start: Start) -> 
     assert progress["agreement"] is None
     assert progress["progress"]["people"] == {"Bo": 0}
     assert progress["progress"]["steps"]["all"] == {"waiting": 1, "judged": 0}
+    assert progress["team"]["needed"] == {"annotator": 2}
+    assert progress["team"]["there"] == {"annotator": 3, "adjudicator": 2, "evaluator": 4, "lead": 1}
     assert error(team["Bo"].client.get("/api/items")) == (403, "role")
     assert error(team["Bo"].client.get("/api/audit")) == (403, "role")
     # Who has no part in the item doesn't see it at all.

@@ -188,6 +188,20 @@ def test_the_page_speaks_chinese(start: Callable[..., Team], visit: Callable[...
     expect(page, "button.IC").to_contain_text("Implicit conflict")
 
 
+def test_everybody_sees_how_many_people_are_needed(start: Callable[..., Team], visit: Callable[..., Page]) -> None:
+    team = start(1)
+    for name, locale, shown in (
+        ("Lea", "en-GB", ["annotators23", "adjudicators1besides the two annotators of an item2", "leads–1"]),
+        ("Ana", "zh-CN", ["标注者23", "裁决者1不能是该条目的两位标注者2"]),
+    ):
+        page = visit(team, name, locale)
+        page.click("#go-progress")
+        expect(page, "#team tbody tr").to_have_count(4)
+        rows = [row.text_content() for row in page.locator("#team tbody tr").all()]
+        assert [row for row in shown if row not in rows] == []
+        expect(page, "#team .note").to_contain_text("5")
+
+
 def test_both_languages_say_the_same_things(browser: Any, start: Callable[..., Team]) -> None:
     page = browser.new_page()
     page.set_default_timeout(WAIT_MS)

@@ -19,10 +19,11 @@ from sqlalchemy import select
 from typer.testing import CliRunner
 
 from actors.engine import EngineUnavailable
-from actors.memory import MemoryJournal, load_memory
+from actors.journal import MemoryJournal, load_memory
 from pipelines.export import export as export_samples
 from pipelines.report import figures, print_report
 from pipelines.reviewed import Reviewed, ReviewsError, read_reviews, remember, summary, take
+from pipelines.run_folder import RunFolder
 from review import export as exporting
 from review import projects, sources
 from review.database import Database
@@ -77,7 +78,8 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
     run = a_run(folder / "run")
     export_samples(run.folder, Retention.PARTIAL)
     entries = sources.samples(run.folder.path)
-    config, tokens = a_project(f"sqlite:///{folder / 'review.db'}", entries, Kind.SPOT_CHECK)
+    db, reviewed = f"sqlite:///{folder / 'review.db'}", str(run.folder.path)
+    config, tokens = a_project(db, entries, Kind.SPOT_CHECK, run=reviewed)
     database = Database(config.db)
     with database.reading() as session:
         keys = {item.id: item.key for item in session.scalars(select(Item))}
@@ -93,7 +95,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
     project = folder / "project"
     with database.reading() as session:
         number = projects.find(session, config).id
-        exporting.export(session, number, config.kind, "own", project / exporting.NAMES[config.kind])
+        exporting.export(session, number, config, "own", project / exporting.NAMES[config.kind])
     database.close()
     return Checked(run, project, ic)
 
@@ -137,6 +139,30 @@ def test_confirmed_ones_are_successes_and_refuted_ones_failures(checked: Checked
 def test_the_export_itself_will_do(checked: Checked) -> None:
     named = Reviews(review=str(checked.project / "spot-check.jsonl"), run=str(checked.run.folder.path))
     assert read_reviews([named]) == read_reviews([checked.reviews])
+
+
+def test_the_lines_say_which_run_was_reviewed(checked: Checked) -> None:
+    for review in (checked.project, checked.project / "spot-check.jsonl"):
+        assert read_reviews([Reviews(review=str(review))]) == read_reviews([checked.reviews])
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ((None, None), "don't say which run was reviewed, or not all the same"),
+        (("runs/first", None), "don't say which run was reviewed, or not all the same"),
+        (("runs/first", "runs/second"), "don't say which run was reviewed, or not all the same"),
+        (("runs/gone", "runs/gone"), "runs/gone, the run that was reviewed by .*, isn't there any more"),
+    ],
+)
+def test_a_run_that_cant_be_known_must_be_named(
+    checked: Checked, tmp_path: Path, runs: tuple[str | None, ...], message: str
+) -> None:
+    rows = [{**checked.row(n, "IC"), "run": run} for n, run in enumerate(runs)]
+    named = checked.said(tmp_path / "x.jsonl", rows)
+    with pytest.raises(ReviewsError, match=f"{message}: name it with --memory-from {named.review}=RUN"):
+        read_reviews([Reviews(review=named.review)])
+    assert len(read_reviews([named]).trajectories) == 2
 
 
 def test_what_people_saw_instead_is_the_reason(checked: Checked, tmp_path: Path) -> None:
@@ -213,11 +239,11 @@ def test_a_project_that_was_not_exported_and_a_run_that_is_none(checked: Checked
 
 def test_they_are_in_the_memory_once_and_on_disk(checked: Checked, tmp_path: Path) -> None:
     reviewed = read_reviews([checked.reviews])
-    remember(reviewed, tmp_path, 3, 10)
+    remember(reviewed, RunFolder(tmp_path), 3, 10)
     assert sorted(recorded(tmp_path), key=lambda t: t.id) == sorted(reviewed.trajectories, key=lambda t: t.id)
     assert take((), tmp_path) == reviewed
     before = {file.name: file.read_bytes() for file in (tmp_path / "memory").iterdir()}
-    remember(reviewed, tmp_path, 3, 10)
+    remember(reviewed, RunFolder(tmp_path), 3, 10)
     assert {file.name: file.read_bytes() for file in (tmp_path / "memory").iterdir()} == before
 
 
@@ -225,17 +251,17 @@ def test_a_start_that_was_killed_between_two_is_made_up_for(checked: Checked, tm
     reviewed = read_reviews([checked.reviews])
     first = reviewed.trajectories[0].model_dump(mode="json")
     MemoryJournal(tmp_path / "memory", 3, 10).write({"do": "record", "trajectory": first})
-    remember(reviewed, tmp_path, 3, 10)
+    remember(reviewed, RunFolder(tmp_path), 3, 10)
     assert len(recorded(tmp_path)) == len(reviewed.trajectories) == 2
 
 
 def test_a_full_buffer_is_left_to_the_first_worker(checked: Checked, tmp_path: Path) -> None:
-    remember(read_reviews([checked.reviews]), tmp_path, 3, 2)
+    remember(read_reviews([checked.reviews]), RunFolder(tmp_path), 3, 2)
     assert load_memory(tmp_path / "memory").leasable(Speaking.KEY, 0.0)
 
 
 def test_what_people_said_steers_the_next_run_and_is_not_overruled(checked: Checked, tmp_path: Path) -> None:
-    remember(read_reviews([checked.reviews]), tmp_path, 3, 2)
+    remember(read_reviews([checked.reviews]), RunFolder(tmp_path), 3, 2)
     driver = Driver(memory=load_memory(tmp_path / "memory"))
     again = driver.samples(checked.run.seeds[1], METHOD)["IC"]
     assert (again.id, again.outcome) == (checked.ic[1], "accepted")
@@ -271,7 +297,7 @@ def test_a_run_begins_with_them_and_goes_on_with_them_only(
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     config, run = settings_file(tmp_path), tmp_path / "next"
     reviews = f"--memory-from={checked.project}={checked.run.folder.path}"
-    for arguments in ((reviews,), (reviews,), ()):
+    for arguments in ((reviews,), (f"--memory-from={checked.project}",), ()):
         assert isinstance(start(config, run, *arguments), EngineUnavailable)
         assert {trajectory.id for trajectory in recorded(run)} == set(checked.ic[:2])
     method = json.loads((run / "method.json").read_text("utf-8"))["method"]
@@ -299,7 +325,7 @@ def test_a_run_that_began_without_them_gets_none(
     assert not (run / "memory").exists()
 
 
-@pytest.mark.parametrize("given", ["runs/check", "=runs/first", "runs/check="])
+@pytest.mark.parametrize("given", ["", "=runs/first", "runs/check="])
 def test_a_review_is_named_with_its_run(tmp_path: Path, given: str) -> None:
     wrong = start(settings_file(tmp_path), tmp_path / "next", f"--memory-from={given}")
     assert isinstance(wrong, Problem)
@@ -325,7 +351,7 @@ def test_the_report_says_how_many_were_taken(checked: Checked, tmp_path: Path) -
     print_report(figures(run.folder), Console(width=200, file=out))
     assert "people's reviews" not in out.getvalue()
     reviewed = read_reviews([checked.reviews])
-    remember(reviewed, run.folder.path, 3, 10)
+    remember(reviewed, run.folder, 3, 10)
     data = figures(run.folder)
     assert data["reviewed"] == reviewed.counts
     print_report(data, Console(width=200, file=out))

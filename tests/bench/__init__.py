@@ -1,0 +1,1 @@
+"""How close synthesis at scale comes to its limits: one room for each measurement, each callable alone."""
