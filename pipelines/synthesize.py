@@ -205,9 +205,8 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
             with Sink(folder, progress, purse) as sink:
                 _collect(tables, sink, purse, memory)
         finally:
-            # On a shared cluster the name must be free for the next start.
+            # On a shared cluster the name must be free for the next start. What workers still say to `replies` counts.
             ray.kill(memory)
-            ray.kill(replies)
 
 
 def _pending(folder: RunFolder, finished: pa.Array) -> Any:

@@ -200,8 +200,8 @@ def test_a_stopped_driver_is_continued_by_the_same_command(
     assert len(ids) == 240
     assert set(ids.values()) == {1}
     assert set(before) <= set(ids)
-    # Only what was in flight is asked again: the endpoint's slots, and what the last moment hadn't put on disk.
+    # Only what was in flight is asked again: the endpoint's slots, twice if workers outlive the driver for a moment.
     calls = RunFolder(run).read("calls", ["seed_id", "key", "stage", "attempt"])
     distinct = calls.group_by(calls.column_names).aggregate([]).num_rows
     assert len(calls) == distinct
-    assert 0 <= endpoint.stats()["answered"] - distinct <= 24
+    assert 0 <= endpoint.stats()["answered"] - distinct <= 32
