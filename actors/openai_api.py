@@ -19,7 +19,7 @@ from actors.engine import (
     sampling_seed,
     sampling_temperature,
 )
-from synuc.config import BatchEngine, OpenAIEngine
+from synuc.config import BatchEngine, OpenAIEngine, OpenAIRequests
 from synuc.neutralise import neutralise
 from synuc.types import CallFailed, LLMRequest, Spoken
 
@@ -65,7 +65,7 @@ def _loopback(url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def body(config: OpenAIEngine | BatchEngine, request: LLMRequest, attempt: int) -> dict[str, Any]:
+def body(config: OpenAIRequests, request: LLMRequest, attempt: int) -> dict[str, Any]:
     """The fields of a request, but for the model and the bound on the answer's tokens."""
     messages = [{**message, "content": neutralise(message["content"])} for message in request.messages]
     fields: dict[str, Any] = {"messages": messages, "temperature": sampling_temperature(request, attempt)}

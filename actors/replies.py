@@ -25,12 +25,14 @@ from typing import Any
 
 import ray
 
+from actors.beside_driver import beside_driver
 from actors.engine import Answering, Call, Completion
 from synuc.config import Price
 from synuc.memory import RepositoryView
 from synuc.speaking import Speaking
 from synuc.types import LLMRequest
 
+FOLDER = "replies"
 SECONDS_BETWEEN_WRITES = 0.02
 
 
@@ -38,13 +40,13 @@ class ReplyFiles:
     """The actor's class: the only writer of `replies/`, on the node that holds the run folder."""
 
     def __init__(self, run: str) -> None:
-        self.folder = Path(run) / "replies"
-        self.folder.mkdir(exist_ok=True)
+        self.run = Path(run)
+        (self.run / FOLDER).mkdir(exist_ok=True)
 
     def read(self, seed_id: str) -> bytes:
         """A dialogue's file as it is; empty if there is none."""
         try:
-            return self._path(seed_id).read_bytes()
+            return _path(self.run, seed_id).read_bytes()
         except FileNotFoundError:
             return b""
 
@@ -55,31 +57,30 @@ class ReplyFiles:
             OSError: the disk takes no more.
         """
         for seed_id, new in lines.items():
-            with self._path(seed_id).open("ab") as file:
+            with _path(self.run, seed_id).open("ab") as file:
                 # The first newline ends a line that a crash may have cut off.
                 file.write(("\n" + "\n".join(new) + "\n").encode())
 
-    def _path(self, seed_id: str) -> Path:
-        return self.folder / f"{seed_id}.jsonl"
+
+def _path(run: Path, seed_id: str) -> Path:
+    return run / FOLDER / f"{seed_id}.jsonl"
 
 
 def start_replies(run: Path, node_id: str) -> Any:
     """The actor of this driver's run, on the node that holds its folder; it ends with the driver."""
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
     actor: Any = ray.remote(ReplyFiles)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": strategy}
-    return actor.options(**options).remote(str(run))
+    return actor.options(**beside_driver(node_id)).remote(str(run))
 
 
 def kept(run: Path) -> list[str]:
     """The dialogues of which `replies/` has a file."""
-    return [path.stem for path in (run / "replies").glob("*.jsonl")]
+    return [path.stem for path in (run / FOLDER).glob("*.jsonl")]
 
 
 def forget(run: Path, seed_ids: Iterable[str]) -> None:
     """Remove the files of dialogues that are finished."""
     for seed_id in seed_ids:
-        (run / "replies" / f"{seed_id}.jsonl").unlink(missing_ok=True)
+        _path(run, seed_id).unlink(missing_ok=True)
 
 
 class Recorder:

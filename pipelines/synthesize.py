@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -214,15 +214,15 @@ def _pending(folder: RunFolder, finished: pa.Array) -> Any:
     import ray
     from ray.data.expressions import col
 
+    def read(parts: Sequence[str]) -> Any:
+        files, filesystem = folder.everywhere(parts)
+        return ray.data.read_parquet(files, filesystem=filesystem)
+
     fresh, begun, ids = folder.begun_seeds(finished)
-    sets = []
-    if begun:
-        files, filesystem = folder.everywhere(begun)
-        sets.append(ray.data.read_parquet(files, filesystem=filesystem).filter(expr=col("id").not_in(ids)))
-    if fresh:
-        files, filesystem = folder.everywhere(fresh)
-        sets.append(ray.data.read_parquet(files, filesystem=filesystem))
-    return sets[0].union(*sets[1:]) if len(sets) > 1 else sets[0]
+    if not begun:
+        return read(fresh)
+    rest = read(begun).filter(expr=col("id").not_in(ids))
+    return rest.union(read(fresh)) if fresh else rest
 
 
 def _collect(tables: Iterable[Any], sink: Sink, purse: Purse, memory: Any) -> None:

@@ -44,36 +44,38 @@ class VllmEngine(Section):
     price: Price = Price()
 
 
-class OpenAIEngine(Section):
-    """Any OpenAI-compatible chat endpoint."""
+class OpenAIRequests(Section):
+    """What both engines that speak OpenAI's API say of their requests."""
 
-    kind: Literal["openai"]
     model: str
-    base_url: str = "https://api.openai.com/v1"
     api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
     structured: Literal["json_schema", "json_object", "none"] = Field(
         "json_schema",
         description="how the endpoint constrains decoding; the other two put the schema into the prompt",
     )
-    max_in_flight: int = Field(64, ge=1, description="calls in flight over all workers of the run")
-    timeout_s: float = Field(120.0, gt=0, description="of one call")
-    give_up_after_s: float = Field(120.0, ge=0, description="how long one call is retried while the endpoint fails")
     per_request_seed: bool = True
     extra_body: dict[str, Any] = Field({}, description="fields added to every request, e.g. to turn thinking off")
     price: Price = Price()
 
 
-class BatchEngine(Section):
+class OpenAIEngine(OpenAIRequests):
+    """Any OpenAI-compatible chat endpoint."""
+
+    kind: Literal["openai"]
+    base_url: str = "https://api.openai.com/v1"
+    max_in_flight: int = Field(64, ge=1, description="calls in flight over all workers of the run")
+    timeout_s: float = Field(120.0, gt=0, description="of one call")
+    give_up_after_s: float = Field(120.0, ge=0, description="how long one call is retried while the endpoint fails")
+
+
+class BatchEngine(OpenAIRequests):
     """Files of requests in the shape of OpenAI's Batch API, uploaded to an endpoint or left for somebody to answer."""
 
     kind: Literal["batch"]
-    model: str
     base_url: str | None = Field(
         None, description="endpoint with /files and /batches; none: the files are left in `folder`, answers come there"
     )
     folder: Path | None = Field(None, description="where the files are; none: in the run's folder, under `batches`")
-    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
-    structured: Literal["json_schema", "json_object", "none"] = Field("json_schema", description="as of kind openai")
     token_limit: Literal["max_completion_tokens", "max_tokens"] = Field(
         "max_completion_tokens", description="what the bound on an answer's tokens is called there"
     )
@@ -83,9 +85,6 @@ class BatchEngine(Section):
     settle_s: float = Field(5.0, gt=0, description="a file is written when so long nothing was asked or answered")
     poll_s: float = Field(30.0, gt=0, description="between looks for answers")
     tries: int = Field(3, ge=1, description="times a request is sent that comes back without an answer")
-    per_request_seed: bool = True
-    extra_body: dict[str, Any] = Field({}, description="fields added to every request, e.g. to turn thinking off")
-    price: Price = Price()
 
 
 def is_place(model: str) -> bool:

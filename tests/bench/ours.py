@@ -17,7 +17,7 @@ EIGHT_CALLS = {
 ROOT = Path(__file__).parents[2]
 
 
-def synthesis(run: Path, seeds: Path, url: str, in_flight: int, settings: Mapping[str, str]) -> list[str]:
+def synthesis(run: Path | str, seeds: Path, url: str, in_flight: int, settings: Mapping[str, str]) -> list[str]:
     """The command that synthesises from `seeds` into `run`; `in_flight` calls at most at a time, over all workers."""
     chosen = {
         "engine.kind": "openai",

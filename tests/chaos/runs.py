@@ -34,6 +34,7 @@ from rich.table import Table
 
 from actors.journal import load_memory
 from pipelines.run_folder import RunFolder
+from tests.bench.ours import synthesis
 from tests.chaos.victims import cluster, kill_one, lose_a_node, memories, workers
 from tests.local.test_synthesize import dialogues
 from tests.standin import Running, running
@@ -47,9 +48,6 @@ IN_FLIGHT = 2 * KILLS * SLOTS
 """Calls that kills may cost: those under way, and as many again until all processes of a dead driver have ended."""
 FAULTS = ("--error-rate", "0.05", "--hang", "6", "--service-time", "0.1", "--slots", str(SLOTS))
 SETTINGS = {
-    "engine.kind": "openai",
-    "engine.model": "standin",
-    "engine.max_in_flight": str(SLOTS),
     "engine.timeout_s": "3",
     "seeds.languages": "[]",
     "method.task_filter": "false",
@@ -85,9 +83,7 @@ def one_run(made: Cluster, kind: str, seed: int, endpoint: Running, folder: Path
     outcome, luck, started = Outcome(kind, seed), random.Random(seed), time.monotonic()
     run = folder / f"run-{kind}-{seed}"
     seeds = dialogues(folder / "seeds.jsonl", DIALOGUES)
-    settings = {**SETTINGS, "engine.base_url": endpoint.url, "cluster.address": made.address}
-    command = [sys.executable, "-m", "synuc.cli", "synthesize", "--run", str(run), "--seeds", str(seeds)]
-    command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    command = synthesis(run, seeds, endpoint.url, SLOTS, {**SETTINGS, "cluster.address": made.address})
     acknowledged: set[str] = set()
     before = endpoint.stats()
     moments = sorted(luck.uniform(0, CALLS) for _ in range(KILLS))

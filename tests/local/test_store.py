@@ -27,7 +27,8 @@ from pipelines.mirror import fetched
 from pipelines.run_folder import RunFolder
 from pipelines.synthesize import synthesize
 from synuc.folder import RunError
-from tests.local.test_synthesize import config, dialogues
+from tests.bench.ours import synthesis
+from tests.local.test_synthesize import TWO_LABELS, config, dialogues
 from tests.scripted import a_trajectory
 from tests.standin import Running
 
@@ -185,17 +186,7 @@ def test_a_killed_driver_is_continued_by_another_machine(
 ) -> None:
     seeds, url = dialogues(tmp_path / "seeds.jsonl", 60), at("killed")
     endpoint = standin("--service-time", "0.2", "--slots", "16")
-    overrides = {
-        "engine.kind": "openai",
-        "engine.model": "standin",
-        "engine.base_url": endpoint.url,
-        "seeds.languages": "[]",
-        "method.task_filter": "false",
-        "method.alpha": "0",
-        "cluster.dialogues_in_flight": "16",
-    }
-    command = [sys.executable, "-m", "synuc.cli", "synthesize", "--run", url, "--seeds", str(seeds)]
-    command += [part for key, value in overrides.items() for part in ("--set", f"{key}={value}")]
+    command = synthesis(url, seeds, endpoint.url, 64, TWO_LABELS)
     one, two = ({**os.environ, "SYNUC_CACHE": str(tmp_path / name)} for name in ("one", "two"))
     with subprocess.Popen(command, env=one, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not Store(url).list("samples"):

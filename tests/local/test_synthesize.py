@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,11 +20,19 @@ from pipelines.run_folder import RunFolder
 from pipelines.synthesize import RunStopped, synthesize
 from synuc.config import RunConfig
 from synuc.folder import RunError
+from tests.bench.ours import synthesis
 from tests.standin import Running, running
 
 pytestmark = pytest.mark.usefixtures("ray_running")
 
 Standin = Callable[..., Running]
+TWO_LABELS = {
+    "seeds.languages": "[]",
+    "method.task_filter": "false",
+    "method.alpha": "0",
+    "cluster.dialogues_in_flight": "16",
+}
+"""Settings under which every dialogue gives an ER and an IC sample."""
 
 
 def dialogues(path: Path, n: int) -> Path:
@@ -173,17 +180,7 @@ def test_a_stopped_driver_is_continued_by_the_same_command(
     seeds = dialogues(tmp_path / "seeds.jsonl", 120)
     endpoint = standin("--service-time", "0.2", "--slots", "16")
     run = tmp_path / "run"
-    overrides = {
-        "engine.kind": "openai",
-        "engine.model": "standin",
-        "engine.base_url": endpoint.url,
-        "seeds.languages": "[]",
-        "method.task_filter": "false",
-        "method.alpha": "0",
-        "cluster.dialogues_in_flight": "16",
-    }
-    command = [sys.executable, "-m", "synuc.cli", "synthesize", "--run", str(run), "--seeds", str(seeds)]
-    command += [part for key, value in overrides.items() for part in ("--set", f"{key}={value}")]
+    command = synthesis(run, seeds, endpoint.url, 64, TWO_LABELS)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not RunFolder(run).parts("samples"):
             time.sleep(0.1)
