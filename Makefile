@@ -40,7 +40,7 @@ unit: setup
 
 # Real Ray, real vLLM, the embedded model: one process, so that only one engine is alive at a time.
 local: setup servers
-	$(BIN)/pytest tests/local -m "not gpu"
+	$(BIN)/pytest tests/local -m "not gpu" --durations=30
 
 # Servers that tests talk to, each apart, since they want other packages than .venv has: a LiteLLM proxy, S3. The locks:
 #   echo 'litellm[proxy]==1.108.7' | uv pip compile - --python-version 3.11 --no-annotate --no-header

@@ -28,7 +28,7 @@ from eval.protocol import Evaluation, Item, Result
 from eval.worker import EvalWorker
 from synuc.config import OpenAIEngine, VllmEngine
 from synuc.problem import Problem
-from synuc.progress import Status, duration
+from synuc.progress import Status, duration, meanwhile
 
 CRASHES_PER_ITEM = 3
 """An item during which engines died this often is not tried again."""
@@ -39,8 +39,8 @@ BARREN_ENGINES = CRASHES_PER_ITEM + 2
 CRASHED = "crashed"
 """The kind of failure of such an item."""
 
-SECONDS_BETWEEN_LOOKS = 0.5
-"""At a worker that is being replaced."""
+SECONDS_TO_REPLACE = 0.5
+"""Between looks at a worker that is being replaced."""
 
 
 class EvaluationStopped(Problem):
@@ -137,7 +137,7 @@ def _ask(
         placement = place(run.distinct(), run.settings.cluster, nodes())
         with _written(folder):
             folder.drop_metrics()
-        with _Progress(console, total, total - len(left)) as progress:
+        with _Progress(console, total, total - len(left)) as progress, meanwhile(progress.look):
             asyncio.run(_Run(evaluation, run, folder, placement, progress).all(left))
         console.print(progress.line(), soft_wrap=True, highlight=False, markup=False)
 
@@ -151,6 +151,11 @@ class _Progress(Status):
         self.failed: Counter[str] = Counter()
         self.calls = self.tokens = 0
         self.started = time.monotonic()
+
+    def look(self) -> None:
+        """Show how far it is. An answer can take minutes, so there is something new before an item is finished."""
+        if self.calls or self.done > self.before:
+            self.say(self.line())
 
     def line(self) -> str:
         seconds = max(time.monotonic() - self.started, 1e-9)
@@ -231,7 +236,7 @@ class _Run:
                 await self.workers[at].__ray_ready__.remote()
                 return
             except ActorUnavailableError:
-                await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+                await asyncio.sleep(SECONDS_TO_REPLACE)
 
     async def _once(self, item: Item, at: int) -> None:
         work = self.workers[at].work.options(num_returns="streaming")
@@ -269,4 +274,3 @@ class _Run:
                 self.barren = 0
             if row["kind"]:
                 self.progress.failed[row["kind"]] += 1
-        self.progress.say(self.progress.line())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
 SECONDS_BETWEEN_LINES = 30.0
+SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class Status:
@@ -38,6 +42,28 @@ class Status:
         elif line != self._said and time.monotonic() - self._printed >= SECONDS_BETWEEN_LINES:
             self._said, self._printed = line, time.monotonic()
             self.console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+@contextmanager
+def meanwhile(look: Callable[[], None]) -> Iterator[None]:
+    """Call `look` now and then, in another thread, for the length of the block.
+
+    The block itself stays in the thread it is in, so that Ctrl-C reaches it. `look` must not use Ray: a thread that
+    does while the block's end shuts Ray down ends the whole process from within Ray's C++ code, without a word.
+    """
+    over = threading.Event()
+
+    def looking() -> None:
+        while not over.wait(SECONDS_BETWEEN_LOOKS):
+            look()
+
+    thread = threading.Thread(target=looking, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def duration(seconds: float) -> str:

@@ -15,14 +15,21 @@ from rich.console import Console
 from cluster.connect import connected
 from synuc.folder import RunError
 from synuc.problem import Problem
+from synuc.progress import meanwhile
 from training.backbone import folder_of
 from training.config import Backbone, Cluster, GrpoConfig, SftConfig, TrainConfig
 from training.data import data_fingerprint
 from training.folder import TrainFolder
-from training.progress import Progress, in_background
+from training.progress import Progress
 from training.trackers import check_trackers
 
-SECONDS_BETWEEN_LOOKS = 0.5
+
+class _Trainer(TorchTrainer):
+    """Ray's trainer, during which Ctrl-C is what it is everywhere in Python."""
+
+    def _register_sigint_handler(self, controller: Any) -> None:
+        # Ray's handler makes of Ctrl-C an end with exit code 0, and stays when the training is over.
+        pass
 
 
 class TrainingFailed(Problem):
@@ -100,7 +107,7 @@ def _train(
             data = config.model_dump(mode="json")
             data["data"]["path"] = str(Path(data["data"]["path"]).resolve())
             each = resources_per_worker(config.cluster)
-            trainer = TorchTrainer(
+            trainer = _Trainer(
                 worker,
                 train_loop_config={**job, "config": data, "run": str(folder.path)},
                 scaling_config=train.ScalingConfig(
@@ -157,10 +164,11 @@ def _run_config(folder: TrainFolder, config: TrainConfig, threads: int, gpu: boo
 
 def _follow(trainer: TorchTrainer, folder: TrainFolder, console: Console) -> None:
     """Run the trainer, and show metrics.jsonl as it grows."""
-    with Progress(console) as progress:
-        failure = in_background(trainer.fit, lambda: progress.show(folder.last_row()), SECONDS_BETWEEN_LOOKS)
-    if failure:
-        raise _explained(failure, folder) from None
+    with Progress(console) as progress, meanwhile(lambda: progress.show(folder.last_row())):
+        try:
+            trainer.fit()
+        except Exception as failure:
+            raise _explained(failure, folder) from None
 
 
 def _explained(error: BaseException, folder: TrainFolder) -> Problem:

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 
 from synuc.progress import Status, duration
-
-
-def in_background(work: Callable[[], object], look: Callable[[], None], seconds: float) -> Exception | None:
-    """Do `work` in another thread, so that Ctrl-C is ours, and `look` in between. Gives the error it ended with."""
-    failure: list[Exception] = []
-
-    def guarded() -> None:
-        try:
-            work()
-        except Exception as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=guarded, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        time.sleep(seconds)
-        look()
-    return failure[0] if failure else None
 
 
 class Progress(Status):

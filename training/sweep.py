@@ -16,13 +16,11 @@ from rich.console import Console
 from cluster.connect import connected
 from synuc.folder import Folder, RunError
 from synuc.problem import Problem
-from synuc.progress import Status
+from synuc.progress import Status, meanwhile
 from training import table
 from training.cells import CellFolder, cells, check, held_out, run_cell, stage_configs, sweep_snapshot
 from training.config import SweepConfig, TrainConfig
-from training.progress import in_background
 
-SECONDS_BETWEEN_LOOKS = 1.0
 TRIES = 3
 """Processes that a cell may lose, e.g. with their node, before it counts as failed."""
 
@@ -84,9 +82,11 @@ def _run(
         }
         tuner = _tuner(jobs, run, config.concurrent)
         with Status(console, "Starting Ray Tune ...") as status:
-            failure = in_background(tuner.fit, lambda: status.say(_progress(folders)), SECONDS_BETWEEN_LOOKS)
-        if failure:
-            raise SweepFailed(f"Ray Tune ended: {failure}; the same command goes on") from failure
+            try:
+                with meanwhile(lambda: status.say(_progress(folders))):
+                    tuner.fit()
+            except Exception as failure:
+                raise SweepFailed(f"Ray Tune ended: {failure}; the same command goes on") from failure
     for name in left:
         if not folders[name].result.exists() and not folders[name].failure.exists():
             folders[name].fail("its process was lost; look at the memory of the machine, and at Ray's logs")
@@ -103,6 +103,7 @@ def _tuner(jobs: Mapping[str, Mapping[str, Any]], run: Path, concurrent: int) ->
     # Nothing is read from the records of an earlier start: what is done stands in the cells' folders.
     shutil.rmtree(run / "tune", ignore_errors=True)
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Tune's would make of Ctrl-C an end like any other
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new output prints a box even at verbose=0
     # A trial computes nothing itself, and must not take a share of a CPU that its training asks for as a whole.
     trial = tune.with_resources(tune.with_parameters(_trial, jobs=jobs), {"memory": 1})
