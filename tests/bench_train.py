@@ -1,8 +1,9 @@
 """Tokens per second of our SFT and GRPO against a bare TRL script with the same settings, in turns on one machine.
 
 The bare scripts below are what one writes without this project: a trainer, its arguments, nothing around it. Both
-sides take the same steps on the same prompts and report the time between the first and the last logged step, so that
-starting Ray and loading the model count on neither side. `python -m tests.bench_train` prints ours over theirs.
+sides take the same steps on the same prompts and report the time between the second and the last logged step, so that
+starting Ray (whose processes still settle during the first step) and loading the model count on neither side.
+`python -m tests.bench_train` prints ours over theirs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -23,7 +24,7 @@ from training.config import GrpoConfig, SftConfig
 from training.driver import train_grpo, train_sft
 from training.folder import TrainFolder
 
-SFT_STEPS, GRPO_STEPS, ROUNDS = 6, 4, 2
+SFT_STEPS, GRPO_STEPS, ROUNDS = 14, 10, 2
 LORA = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
 COMMON = [
     "optimizer.micro_batch_size=1",
@@ -57,8 +58,8 @@ class Times(TrainerCallback):
 {body}
 trainer.add_callback(Times())
 trainer.train()
-(first, before), (last, after) = times[0], times[-1]
-print("RESULT", (after - before) / (last - first))
+(first, before), (last, after) = times[1], times[-1]
+print("RESULT", (after - before) / (last - first), int(after - before))
 """
 ARGUMENTS = """output_dir=job["scratch"], max_steps=job["steps"], per_device_train_batch_size=1, logging_steps=1,
     lr_scheduler_type="constant", bf16=False, use_cpu=True, gradient_checkpointing=False, report_to=[],
@@ -80,8 +81,15 @@ trainer = GRPOTrainer(model=model, reward_funcs=reward, args=args, train_dataset
 """
 
 
-def bare(kind: str, job: dict[str, Any]) -> float:
-    """Tokens per second of the bare script."""
+class Speed(NamedTuple):
+    """Tokens per second, and over how many tokens."""
+
+    rate: float
+    tokens: int
+
+
+def bare(kind: str, job: dict[str, Any]) -> Speed:
+    """The bare script's speed."""
     names = {"sft": ("SFTConfig", "SFTTrainer", SFT_BODY), "grpo": ("GRPOConfig", "GRPOTrainer", GRPO_BODY)}
     config, trainer, body = names[kind]
     script = BARE.format(config=config, trainer=trainer, body=body)
@@ -90,15 +98,16 @@ def bare(kind: str, job: dict[str, Any]) -> float:
     )
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):
-            return float(line.split()[1])
+            speed, tokens = line.split()[1:]
+            return Speed(float(speed), int(tokens))
     raise RuntimeError(done.stderr[-2000:])
 
 
-def ours(run: Path) -> float:
-    """Tokens per second between the first and the last logged step of a run."""
-    rows = TrainFolder(run).rows()
-    tokens = rows[-1]["num_input_tokens_seen"] - rows[0]["num_input_tokens_seen"]
-    return float(tokens / (rows[-1]["time"] - rows[0]["time"]))
+def ours(run: Path) -> Speed:
+    """The speed of a run of ours."""
+    first, last = (TrainFolder(run).rows()[n] for n in (1, -1))
+    tokens = last["num_input_tokens_seen"] - first["num_input_tokens_seen"]
+    return Speed(tokens / (last["time"] - first["time"]), tokens)
 
 
 def main() -> None:
@@ -106,7 +115,7 @@ def main() -> None:
     from actors.embedded import embedded_model
     from actors.vllm_engine import cpu_dtype
 
-    figures: dict[str, list[tuple[float, float]]] = {"sft": [], "grpo": []}
+    figures: dict[str, list[tuple[Speed, Speed]]] = {"sft": [], "grpo": []}
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         (home / "export").mkdir()
@@ -135,9 +144,12 @@ def main() -> None:
                 {**job, "threads": 2, "steps": GRPO_STEPS, "data": str(home / "export" / "uc-data-grpo.parquet")},
             )
             figures["grpo"].append((ours(run), theirs))
+            for kind, pairs in figures.items():
+                mine, theirs = pairs[-1]
+                print(f"{kind}: {mine.rate:.0f} tokens/s ({mine.tokens}), bare {theirs.rate:.0f} ({theirs.tokens})")
             print(f"round {turn + 1} of {ROUNDS}: {time.monotonic() - started:.0f} s", flush=True)
     for kind, pairs in figures.items():
-        mine, bare_ones = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+        mine, bare_ones = (sum(one.rate for one in column) / len(pairs) for column in zip(*pairs, strict=True))
         print(f"{kind}: {mine:.0f} tokens/s, bare TRL {bare_ones:.0f} tokens/s, ratio {mine / bare_ones:.2f}")
 
 

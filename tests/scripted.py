@@ -29,6 +29,12 @@ IMPLICIT = ("nothing frightening at bedtime", "words a preschooler knows")
 CARRIER = "the drowned sailors' ghosts"
 FOLLOW_UP = "Now describe the night when the drowned sailors' ghosts climb the stairs."
 
+ND, ER, IC = Label.ND, Label.ER, Label.IC
+ALL = Method(alpha=1.0)
+"""Every label for every eligible dialogue."""
+BROKEN = CallFailed("unparseable", "no JSON in three attempts")
+NO_CONSTRAINTS: dict[str, Any] = {"reason": "nothing", "constraints": []}
+
 
 class Script:
     """What the LLM answers. `answers` maps a stage (`match`), a stage and label (`match/IC`) or a stage and key
@@ -267,3 +273,36 @@ def a_trajectory(id: str = "t", speaking: Speaking = Speaking.KEY, success: bool
         "reason": "" if success else f"reason of {id}",
     }
     return Trajectory(**{**values, **fields})
+
+
+def only(*labels: Label, **fields: Any) -> Method:
+    return Method(labels=labels, alpha=1.0, **fields)
+
+
+def synthesised(method: Method, **answers: Answer) -> tuple[dict[str, Sample], Driver]:
+    """The samples of `a_seed()` by label, and the driver that made them."""
+    driver = Driver(Script(answers))
+    return driver.samples(a_seed(), method), driver
+
+
+def constraint(type: str, value: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "turn": 1,
+        "evidence": "words",
+        "type": type,
+        "dimension": "tone",
+        "value": value,
+        "scope": "subtask",
+        **fields,
+    }
+
+
+def remembering(speaking: Speaking = Speaking.KEY) -> MemoryState:
+    """A memory whose repository holds a success `good` and a failure `bad`, at version 1."""
+    memory = MemoryState(k=3, threshold=2)
+    memory.record(a_trajectory("good", speaking))
+    memory.record(a_trajectory("bad", speaking, success=False))
+    lease = memory.lease(speaking, 0.0, 1.0)
+    assert lease is not None
+    assert memory.commit(lease, ("good",), ("bad",))
+    return memory

@@ -83,7 +83,7 @@ def arguments(config: TrainConfig, scratch: Path, sequences: int, examples: int,
         "bf16": gpu,
         "use_cpu": not gpu,
         "ddp_backend": ("nccl" if gpu else "gloo") if world > 1 else None,
-        "ddp_find_unused_parameters": False if world > 1 else None,
+        "ddp_find_unused_parameters": False,  # else one worker searches the graph for them at every step
         "deepspeed": deepspeed(config.cluster.zero, gpu),
         "logging_steps": config.record.log_every,
         "logging_nan_inf_filter": False,
