@@ -42,7 +42,9 @@ def _section(kept: Record, run: Path) -> Section:
         blocks.append(quoted(published(one), folded=True))
     note = f"Reproduces: {kept.reproduces}. {TOY if kept.scale == 'toy' else ''}Intervals are over seeds; one has none."
     if kept.published:
-        note += " Rows `paper`, in grey, are on the paper's UC-Bench: they compare with ours only where that was asked."
+        note += (
+            ' Rows "paper", in grey, are on the paper\'s UC-Bench: they compare with ours only where that was asked.'
+        )
     title = f"{kept.title} ({kept.scale} scale)"
     return Section(f"{kept.name}-{kept.scale}", title, note, tuple(blocks))
 

@@ -140,7 +140,7 @@ def _table(kept: Record, run: Path, evaluation: Evaluation) -> Table:
     caption = f"{shown.caption}. Means over runs ± half the 95% t-interval."
     if quoted is not None and any(values is not None for values in papers):
         source = published(quoted.table)
-        caption += f" Rows `paper`: {source.table} of {source.source}."
+        caption += f' Rows "paper": {source.table} of {source.source}.'
     spans, names = [("", 3)], []
     for title, group in groupby(columns, lambda column: column.rpartition(" ")[0]):
         part = list(group)
