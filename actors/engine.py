@@ -40,7 +40,8 @@ class EngineDead(Exception):
 class Completion:
     """What an engine answered. `prompt_tokens` include `cached_tokens`; `finish_reason` as OpenAI names it.
 
-    `first` as in `synuc.types.Spoken`; `tokens` are the answer's token ids, where the engine is in this process.
+    `first` and `thoughts` as in `synuc.types.Spoken`; `tokens` are the answer's token ids, where the engine is in this
+    process.
     """
 
     text: str
@@ -50,6 +51,7 @@ class Completion:
     completion_tokens: int
     first: dict[str, float] = field(default_factory=dict)
     tokens: tuple[int, ...] = ()
+    thoughts: str = ""
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,7 @@ def parse(completion: Completion, reply: type[BaseModel]) -> BaseModel:
         return Spoken(
             text=text,
             cut=completion.finish_reason == "length",
+            thoughts=clean(completion.thoughts),
             first=completion.first,
             prompt_tokens=completion.prompt_tokens,
             completion_tokens=completion.completion_tokens,

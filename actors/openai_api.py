@@ -122,6 +122,8 @@ def completion(answer: Any) -> Completion:
         cached_tokens=(details.cached_tokens if details else None) or 0,
         completion_tokens=(usage.completion_tokens if usage else None) or 0,
         first=_first(choice),
+        # A field that OpenAI's own API lacks; endpoints of reasoning models have it under one of two names.
+        thoughts=getattr(choice.message, "reasoning_content", None) or getattr(choice.message, "reasoning", None) or "",
     )
 
 
@@ -146,6 +148,17 @@ def shown(text: str, key: str) -> str:
     """`text`, not too long and without the key."""
     # A made-up key of a few letters would be found everywhere.
     return (text.replace(key, "***") if len(key) > 7 else text)[:300]
+
+
+def other_limit(limit: str, status: int, said: str) -> str | None:
+    """The other name of the bound on an answer's tokens, if an error says that it isn't called `limit` there.
+
+    OpenAI's reasoning models take `max_completion_tokens` only; many other endpoints know `max_tokens` only.
+    """
+    other = "max_completion_tokens" if limit == "max_tokens" else "max_tokens"
+    # vLLM's server gives both names where the prompt is too long.
+    wanted = status in (400, 422) and limit in said and other in said and not _TOO_LONG.search(said)
+    return other if wanted else None
 
 
 def refusal(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from scipy.stats import binomtest, linregress, pearsonr, spearmanr
+import numpy as np
+from scipy.stats import binomtest, linregress, pearsonr, permutation_test, rankdata, spearmanr
 
 from eval.metrics import classification, percentiles, resampled
 from synuc.types import Label
+
+EXACT = 8
+"""Up to so many models, all orders are tried for the p-value of Spearman's rho; its t-approximation needs more."""
 
 
 def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> dict[str, float]:
@@ -53,6 +57,7 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> dict[str, float | Non
 
     `n`, `pearson_r`, `pearson_p`, `spearman_rho`, `spearman_p`, and `slope`, `intercept` and `r_squared` of the least
     squares line y = slope * x + intercept. All but `n` are None where one of the figures is the same for all models.
+    The p-values are two-sided; that of rho is exact for up to eight models, else from the t-distribution.
 
     Raises:
         ValueError: there are fewer than three points, or not as many of one figure as of the other.
@@ -63,5 +68,19 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> dict[str, float | Non
     if len(set(x)) == 1 or len(set(y)) == 1:
         return {"n": len(x), **dict.fromkeys(names)}
     line = linregress(x, y)
-    values = (*pearsonr(x, y), *spearmanr(x, y), line.slope, line.intercept, line.rvalue**2)
+    rho, rho_p = spearmanr(x, y)
+    if len(x) <= EXACT:
+        rho_p = _exact_p(x, y)
+    values = (*pearsonr(x, y), rho, rho_p, line.slope, line.intercept, line.rvalue**2)
     return {"n": len(x)} | {name: float(value) for name, value in zip(names, values, strict=True)}
+
+
+def _exact_p(x: Sequence[float], y: Sequence[float]) -> float:
+    """The share of all pairings of `x` with `y` whose rank correlation is as strong, doubled from the likelier side."""
+    ranks, others = rankdata(x), rankdata(y)
+
+    def products(ranks: Any, axis: int) -> Any:
+        return np.sum(ranks * others, axis=axis)  # grows with rho, as nothing else of it depends on the pairing
+
+    tested = permutation_test((ranks,), products, permutation_type="pairings", n_resamples=np.inf, vectorized=True)
+    return float(tested.pvalue)

@@ -224,6 +224,12 @@ def conflictprobe(job: Job, model: str, judge: str, data: Path, reasoning: Any, 
             f"{job.folder / 'results.jsonl'} says why"
         )
     probe.write_csv(job.folder / "results.csv", rows)
+    if reasoning == "keep" and not figures["with_thoughts"]:
+        job.say(
+            "no reply came with thoughts, so that there was nothing to keep: these are the figures of --reasoning "
+            "drop. An endpoint has to give them, inside its answers (<think>...</think>) or beside them, as "
+            "reasoning_content."
+        )
     job.say(conflictprobe_tables(job.folder / "results.csv"))
 
 

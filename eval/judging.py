@@ -1,4 +1,4 @@
-"""What the protocols share whose judge compares answers with a gold rationale."""
+"""What the protocols with a judge share."""
 
 from __future__ import annotations
 
@@ -53,14 +53,10 @@ def described(item: Item) -> str:
 
 
 def ask_judge(stage: str, key: str, reply: type[BaseModel], **values: Any) -> Program[Any]:
-    """The judge's answer to the template that is named like the stage.
-
-    Raises:
-        CallFailed: of a kind that begins with `judge_`, so that it isn't taken for a failure of the evaluated model.
-    """
-    try:
-        return (
-            yield LLMRequest(
+    """The judge's answer to the template that is named like the stage. Raises as `judged` does."""
+    return (
+        yield from judged(
+            LLMRequest(
                 stage=stage,
                 role="judge",
                 key=key,
@@ -69,6 +65,17 @@ def ask_judge(stage: str, key: str, reply: type[BaseModel], **values: Any) -> Pr
                 max_tokens=JUDGE_TOKENS,
             )
         )
+    )
+
+
+def judged(request: LLMRequest) -> Program[Any]:
+    """The judge's answer to a request.
+
+    Raises:
+        CallFailed: of a kind that begins with `judge_`, so that it isn't taken for a failure of the evaluated model.
+    """
+    try:
+        return (yield request)
     except CallFailed as failed:
         raise CallFailed(f"{JUDGE}{failed.kind}", failed.reason) from None
 
@@ -91,10 +98,15 @@ def grouped(rows: Sequence[Row], field: str) -> dict[str, list[Row]]:
     return {name: [row for row in rows if row[0][field] == name] for name in names}
 
 
+def kinds(results: Sequence[Result]) -> dict[str, int]:
+    """How many items failed, by kind."""
+    return dict(sorted(Counter(result.kind for result in results if result.kind).items()))
+
+
 def failures(results: Sequence[Result]) -> dict[str, Mapping[str, int]]:
     """How many items failed, by kind: `failed`, and `judge_failed` where it was the judge."""
-    kinds = Counter(result.kind for result in results if result.kind)
+    counts = kinds(results).items()
     return {
-        "failed": {kind: n for kind, n in sorted(kinds.items()) if not kind.startswith(JUDGE)},
-        "judge_failed": {kind.removeprefix(JUDGE): n for kind, n in sorted(kinds.items()) if kind.startswith(JUDGE)},
+        "failed": {kind: n for kind, n in counts if not kind.startswith(JUDGE)},
+        "judge_failed": {kind.removeprefix(JUDGE): n for kind, n in counts if kind.startswith(JUDGE)},
     }

@@ -20,6 +20,9 @@ from synuc.types import Label, LLMRequest, Spoken
 Prompt = formatting.Prompt
 Mode = formatting.Asked
 
+WITHHELD = "content_filter"
+"""The kind of failure of a call whose answer the provider withholds."""
+
 FIRST_WORDS = 8
 """Tokens of an answer that is a label alone."""
 
@@ -73,7 +76,7 @@ class Classification:
         bench = [BenchItem.model_validate(item) for item in items]
         gold = [item.label for item in bench]
         predicted = [predicted_label(result) for result in results]
-        kinds = Counter(result.value["kind"] if result.value else "failed" for result in results)
+        kinds = Counter(_kind(result) for result in results)
         bounds: dict[str, Any] = intervals(gold, predicted)
         return {
             **by_subset([item.subset for item in bench], gold, predicted),
@@ -98,6 +101,14 @@ class Classification:
 def predicted_label(result: Result) -> Label | None:
     """The label of a result, or None where none was readable or the call failed."""
     return Label(result.value["predicted"]) if result.value and result.value["predicted"] else None
+
+
+def _kind(result: Result) -> str:
+    """Why a result has no label, empty if it has one. An answer that the provider withheld is a refusal, too."""
+    if result.value:
+        kind: str = result.value["kind"]
+        return kind
+    return "refusal" if result.kind == WITHHELD else "failed"
 
 
 def _bare(text: str) -> Label | None:

@@ -80,8 +80,8 @@ class VerifierQuality:
         - `confidence`: `edges` of ten bins over q, and how many `right` and `wrong` offers that passed both stages are
           in each;
         - `roc`: over tau, with q = 0 for what a stage rejected: `auc`, `points` (`tau`, `tpr`, `fpr`), and two
-          suggested thresholds: `youden`, the point with the largest tpr - fpr, and `precise_tau`, the smallest with a
-          precision of at least 0.95 at one right offer to two wrong ones; None where there is no such threshold;
+          suggested thresholds: `youden`, the point with the largest tpr - fpr, if that is above 0, and `precise_tau`,
+          the smallest with a precision of at least 0.95 at one right offer to two wrong ones; None where there is none;
         - `calls`: of the `extraction` and the `verification`, and `per_item`, without repeated attempts;
         - `failed`: items by kind of failure, and `failed_offers` of the other items.
         """
@@ -225,11 +225,12 @@ def _roc(decided: Decided) -> dict[str, Any] | None:
         for tau, hit, miss in zip(taus[1:], tpr[1:], fpr[1:], strict=True)
         if tau > 0
     ]
+    better = [point for point in points if point["tpr"] > point["fpr"]]
     precision, _, thresholds = precision_recall_curve(right, scores)
     precise = [int(tau) for tau, p in zip(thresholds, precision, strict=False) if tau > 0 and p >= PRECISION]
     return {
         "auc": float(auc(fpr, tpr)),
         "points": points,
-        "youden": max(points, key=lambda point: point["tpr"] - point["fpr"], default=None),
+        "youden": max(better, key=lambda point: point["tpr"] - point["fpr"], default=None),
         "precise_tau": min(precise, default=None),
     }

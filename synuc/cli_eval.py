@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -18,8 +19,11 @@ app = typer.Typer(no_args_is_help=True, help="Evaluate detectors and chat models
 
 Configs = Annotated[list[Path], typer.Option("--config", help="YAML file with settings; give it again for more.")]
 Overrides = Annotated[list[str], typer.Option("--set", help="One setting, e.g. max_tokens=4096.")]
-Run = Annotated[Path, typer.Option("--run", help="Folder of the evaluation; an existing one is continued.")]
-RunOrNone = Annotated[Path | None, typer.Option("--run", help="Folder of the evaluation; none: inside the run judged.")]
+Run = Annotated[
+    Path | None,
+    typer.Option("--run", help="Folder of the evaluation, continued if it exists; else runs/ and what is evaluated."),
+]
+RunOfJudge = Annotated[Path | None, typer.Option("--run", help="Folder of the evaluation; else inside the run judged.")]
 Model = Annotated[
     str, typer.Option("--model", help="Folder, hub name or `embedded` for vLLM; MODEL@URL; or a YAML file's engine.")
 ]
@@ -35,6 +39,16 @@ def _one_of(option: str, value: str, *choices: str) -> str:
     return value
 
 
+def _folder(run: Path | None, *named: str | Path | None) -> Path:
+    """The folder that was given, or else one in runs/ that is named after what is evaluated."""
+    if run is not None:
+        return run
+    # Of a path its end, where that says something, of an endpoint the model.
+    paths = [Path(str(name).partition("@")[0]) for name in named if name]
+    ends = [path.parent.name if path.name == "adapter" else path.name.removesuffix(".yaml") for path in paths]
+    return Path("runs") / re.sub(r"[^\w.-]+", "-", "-".join(ends))
+
+
 def _job(run: Path, configs: list[Path], overrides: list[str]) -> Job:
     from rich.console import Console
 
@@ -48,7 +62,7 @@ def _job(run: Path, configs: list[Path], overrides: list[str]) -> Job:
 def uc(
     model: Model,
     bench: Bench,
-    run: Run,
+    run: Run = None,
     adapter: Adapter = None,
     retention: Retention = None,
     prompt: Annotated[
@@ -63,25 +77,26 @@ def uc(
 
     _one_of("--prompt", prompt, "auto", "trained", "zero_shot")
     _one_of("--mode", mode, "reasoned", "label")
-    job = _job(run, configs, [*overrides, *([f"retention={retention}"] if retention else [])])
+    folder = _folder(run, "uc" if mode == "reasoned" else "uc-label", model, adapter)
+    job = _job(folder, configs, [*overrides, *([f"retention={retention}"] if retention else [])])
     jobs.uc(job, model, adapter, bench, prompt, mode)  # type: ignore[arg-type]
 
 
 @app.command()
 def response(
-    model: Model, judge: Judge, bench: Bench, run: Run, configs: Configs = [], overrides: Overrides = []
+    model: Model, judge: Judge, bench: Bench, run: Run = None, configs: Configs = [], overrides: Overrides = []
 ) -> None:
     """The response protocol: does a model that only answers notice implicit conflicts?"""
     from eval import jobs
 
-    jobs.response(_job(run, configs, overrides), model, judge, bench)
+    jobs.response(_job(_folder(run, "response", model), configs, overrides), model, judge, bench)
 
 
 @app.command()
 def rationale(
     of: Annotated[Path, typer.Argument(help="Finished run of `synuc eval uc`.")],
     judge: Judge,
-    run: RunOrNone = None,
+    run: RunOfJudge = None,
     configs: Configs = [],
     overrides: Overrides = [],
 ) -> None:
@@ -96,7 +111,7 @@ def pairwise(
     first: Annotated[Path, typer.Argument(help="Finished run of `synuc eval uc`, whose wins are counted.")],
     second: Annotated[Path, typer.Argument(help="Another one over the same items.")],
     judge: Judge,
-    run: RunOrNone = None,
+    run: RunOfJudge = None,
     orders: Annotated[str, typer.Option(help="both, or random: one at random, as in the paper.")] = "both",
     human: Annotated[Path | None, typer.Option(help="CSV with people's verdicts: id, rater, verdict.")] = None,
     configs: Configs = [],
@@ -116,13 +131,13 @@ def states(
     model: Annotated[str | None, typer.Option("--model", help="Instead of runs: the model to ask first.")] = None,
     bench: Annotated[list[str], typer.Option("--bench", help="Instead of runs: the items to ask about.")] = [],
     adapter: Adapter = None,
-    run: Annotated[Path | None, typer.Option("--run", help="Instead of runs: the folder of the new one.")] = None,
+    run: Run = None,
     configs: Configs = [],
     overrides: Overrides = [],
 ) -> None:
     """The hidden states before the label, and how well they separate the gold labels.
 
-    Of finished runs, or of a new one: give --model, --bench and --run.
+    Of finished runs, or of a new one: give --model and --bench.
     """
     from eval import jobs
 
@@ -135,31 +150,31 @@ def states(
 
     if runs and not (model or bench or adapter or run):
         jobs.states(_job(runs[0], configs, overrides), runs, load)
-    elif model and bench and run and not runs:
-        jobs.states_of(_job(run, configs, overrides), model, adapter, bench, load)
+    elif model and bench and not runs:
+        jobs.states_of(_job(_folder(run, "states", model, adapter), configs, overrides), model, adapter, bench, load)
     else:
-        raise Problem("give finished runs of `synuc eval uc`, or --model, --bench and --run for a new one")
+        raise Problem("give finished runs of `synuc eval uc`, or --model and --bench for a new one")
 
 
 @app.command()
 def verifier(
     engine: Annotated[str, typer.Option("--engine", help="The model to try, named as --model is.")],
     bench: Bench,
-    run: Run,
+    run: Run = None,
     configs: Configs = [],
     overrides: Overrides = [],
 ) -> None:
     """How good a model would be as the method's verifier, and which tau the data suggest."""
     from eval import jobs
 
-    jobs.verifier(_job(run, configs, overrides), engine, bench)
+    jobs.verifier(_job(_folder(run, "verifier", engine), configs, overrides), engine, bench)
 
 
 @app.command()
 def coninstruct(
     model: Model,
     data: Annotated[Path, typer.Option("--data", help="Cases (JSONL); `coninstruct-build` makes such a file.")],
-    run: Run,
+    run: Run = None,
     task: Annotated[str, typer.Option(help="detect, resolve or priority.")] = "detect",
     judge: Annotated[str | None, typer.Option("--judge", help="A strong model; for resolve and priority.")] = None,
     guided: Annotated[bool, typer.Option("--guided", help="resolve: with the prompt that asks to clarify.")] = False,
@@ -170,7 +185,8 @@ def coninstruct(
     from eval import jobs
 
     _one_of("--task", task, "detect", "resolve", "priority")
-    jobs.coninstruct(_job(run, configs, overrides), model, judge, data, task, guided)
+    name = f"coninstruct-{task}-guided" if guided else f"coninstruct-{task}"
+    jobs.coninstruct(_job(_folder(run, name, model), configs, overrides), model, judge, data, task, guided)
 
 
 @app.command("coninstruct-build")
@@ -179,14 +195,14 @@ def coninstruct_build(
     judge: Judge,
     seeds: Annotated[Path, typer.Option("--seeds", help="Seed instructions (JSONL): id, task, domain, seed.")],
     out: Annotated[Path, typer.Option("--out", help="The file of cases to write.")],
-    run: Run,
+    run: Run = None,
     configs: Configs = [],
     overrides: Overrides = [],
 ) -> None:
     """Make ConInstruct cases: constraints of six kinds, conflicts of nine, each checked."""
     from eval import jobs
 
-    jobs.coninstruct_build(_job(run, configs, overrides), model, judge, seeds, out)
+    jobs.coninstruct_build(_job(_folder(run, "coninstruct-build", model), configs, overrides), model, judge, seeds, out)
 
 
 @app.command()
@@ -194,7 +210,7 @@ def conflictprobe(
     model: Annotated[str | None, typer.Option("--model", help="As in the other commands.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Folder of scenarios, as ConflictProbe has it.")] = None,
     judge: Annotated[str | None, typer.Option("--judge", help="A strong model.")] = None,
-    run: Annotated[Path | None, typer.Option("--run", help="Folder of the evaluation; continued if it exists.")] = None,
+    run: Run = None,
     reasoning: Annotated[str, typer.Option(help="keep or drop the model's thoughts in its earlier replies.")] = "drop",
     history: Annotated[str, typer.Option(help="ori: all of it; indep: finished pairs are taken out.")] = "ori",
     summarise: Annotated[
@@ -211,16 +227,17 @@ def conflictprobe(
     if summarise:
         typer.echo(jobs.conflictprobe_tables(summarise))
         return
-    if model is None or data is None or judge is None or run is None:
-        raise Problem("give --model, --data, --judge and --run, or --summarise RESULTS.csv")
-    jobs.conflictprobe(_job(run, configs, overrides), model, judge, data, reasoning, history)
+    if model is None or data is None or judge is None:
+        raise Problem("give --model, --data and --judge, or --summarise RESULTS.csv")
+    folder = _folder(run, "conflictprobe", model, reasoning, history)
+    jobs.conflictprobe(_job(folder, configs, overrides), model, judge, data, reasoning, history)
 
 
 @app.command("conflictprobe-generate")
 def conflictprobe_generate(
     model: Model,
     out: Annotated[Path, typer.Option("--out", help="The folder of scenarios to write.")],
-    run: Run,
+    run: Run = None,
     count: Annotated[int, typer.Option(min=1, help="Scenarios of each language, English and Chinese.")] = 16,
     configs: Configs = [],
     overrides: Overrides = [],
@@ -228,7 +245,9 @@ def conflictprobe_generate(
     """Make ConflictProbe scenarios with new personas and facts."""
     from eval import jobs
 
-    jobs.conflictprobe_generate(_job(run, configs, overrides), model, count, out)
+    jobs.conflictprobe_generate(
+        _job(_folder(run, "conflictprobe-generate", model), configs, overrides), model, count, out
+    )
 
 
 @app.command()

@@ -168,8 +168,22 @@ class Cluster(Section):
 
     address: str | None = Field(None, description="Ray address; none: RAY_ADDRESS if set, else this machine")
     workers: int | None = Field(None, ge=1, description="synthesis actors; none: as many as the resources allow")
-    dialogues_in_flight: int | None = Field(None, ge=1, description="per worker; none: enough to fill the engine")
+    max_workers: int | None = Field(
+        None,
+        ge=1,
+        description="so many may a synthesis have while there is work and room for them, as nodes come; `workers`, or "
+        "what its start finds, is the least; none: no more than that. Not for endpoints or batch files",
+    )
+    dialogues_in_flight: int | None = Field(
+        None, ge=1, description="per worker; none: one and a half for each of the engine's slots (max_in_flight)"
+    )
     lease_s: float = Field(600.0, gt=0, description="how long a worker may take for one memory update")
+
+    @model_validator(mode="after")
+    def _least_is_not_most(self) -> Cluster:
+        if self.workers and self.max_workers and self.workers > self.max_workers:
+            raise ValueError(f"max_workers={self.max_workers} is less than workers={self.workers}")
+        return self
 
 
 class Budget(Section):

@@ -64,7 +64,7 @@ class Shelf(BaseModel):
 
 
 class MemoryState(BaseModel):
-    """The whole memory. `record`, `lease`, `commit` and `release` change it: a journal of them rebuilds it."""
+    """The whole memory. `record`, `lease`, `commit`, `release` and `void` change it: a journal of them rebuilds it."""
 
     k: int
     threshold: int
@@ -127,6 +127,16 @@ class MemoryState(BaseModel):
         if self.holds(lease):
             shelf.update_at = len(shelf.buffer) + self.threshold
             self._end_lease(shelf)
+
+    def void(self) -> None:
+        """End all leases, whose holders are gone. The next trajectory of a full buffer is granted a new one."""
+        for shelf in self.shelves.values():
+            self._end_lease(shelf)
+
+    @property
+    def leases_out(self) -> bool:
+        """Whether a lease was granted that has neither committed nor been given back, expired or not."""
+        return any(shelf.leased for shelf in self.shelves.values())
 
     def holds(self, lease: Lease) -> bool:
         shelf = self.shelves[lease.speaking]

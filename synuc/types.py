@@ -141,11 +141,13 @@ class Spoken(Frozen):
     """An answer in free text.
 
     `cut`: it ended because `max_tokens` were used up. `first`: the likeliest first tokens and their log-probabilities,
-    where they were asked for and the engine gives them. The tokens are those of this call.
+    where they were asked for and the engine gives them. `thoughts`: what the model thought, where the engine gives it
+    apart from the answer. The tokens are those of this call.
     """
 
     text: str
     cut: bool = False
+    thoughts: str = ""
     first: dict[str, float] = {}
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -82,7 +82,7 @@ def write(
     engine = {"kind": "vllm", "model": model, "adapter": adapter}
     judge = {"kind": "openai", "model": "a-judge", "base_url": "http://localhost"}
     engines = {role: judge if role == "judge" else engine for role in roles}
-    method = {"protocol": protocol, "engines": engines, "seed": seed, "items": items_of, **settings}
+    method = {"protocol": protocol, "engines": engines, "seed": seed, "items": items_of, "prompts": "4fe1", **settings}
     command = ["synuc", "eval", protocol, "--model", model, "--run", f"runs/{path.name}", "--set", "seed: 1"]
     call = {"started": 1.8e9, "seconds": 2.5, "prompt_tokens": 1200, "cached_tokens": 800, "completion_tokens": 90}
     (path / "method.json").write_text(json.dumps({"fingerprint": f"{path.name}", "method": method}))
@@ -158,7 +158,7 @@ def conflictprobe(path: Path) -> EvalFolder:
         {"surfaced": content, "conflict_named": named, "recall": "present", "human_label": ""}
         for content, named in verdicts
     ]
-    counts = {"scenarios": 1, "failed": 0, "failures": {}, "judge_failures": {"unparseable": 2}}
+    counts = {"scenarios": 1, "failed": 0, "failures": {}, "judge_failures": {"unparseable": 2}, "with_thoughts": 3}
     metrics = {"overall": measure(judged), "per_scenario": {"family_01": measure(judged)}, **counts}
     items = [{"id": "family_01"}]
     return write(path, "conflictprobe", items, [], metrics, reasoning="drop", history="ori")

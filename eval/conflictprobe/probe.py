@@ -104,7 +104,7 @@ class Probe:
 
         `overall` and `per_scenario`; `scenarios`, of which `failed` (their `failures` by kind) and `unfinished` have no
         figures; `judge_failures` by kind, over traps and recalls; `empty` and `cut`: replies of all turns with nothing
-        to read, and cut off at `max_tokens` (they are judged as they are).
+        to read, and cut off at `max_tokens` (they are judged as they are); `with_thoughts`: replies that hold some.
         """
         judged = rows(items, results, "", self.reasoning, self.history)
         values = [result.value for result in results if result.value is not None]
@@ -122,6 +122,7 @@ class Probe:
             "judge_failures": dict(Counter(one["failure"].partition(":")[0] for one in verdicts if "failure" in one)),
             "empty": sum(not reply["text"] for reply in replies),
             "cut": sum(reply["cut"] for reply in replies),
+            "with_thoughts": sum(bool(reply["thoughts"]) for reply in replies),
         }
 
     def _dialogue(self, scenario: Scenario) -> Program[list[dict[str, Any]]]:
@@ -132,10 +133,13 @@ class Probe:
             masked = turn.linked_trap if turn.type == "recall" else None
             answer = yield self._request(scenario, turn, [said for said in history if said[0].turn != masked])
             thoughts, text = split_thoughts(answer.text)
+            whole = answer.text.strip()
+            if answer.thoughts:
+                thoughts, whole = answer.thoughts, f"<think>\n{answer.thoughts}\n</think>\n\n{text}"
             replies.append(
                 {"turn": turn.turn, "type": turn.type, "text": text, "thoughts": thoughts, "cut": answer.cut},
             )
-            history.append((turn, answer.text.strip() if self.reasoning == "keep" else text))
+            history.append((turn, whole if self.reasoning == "keep" else text))
             if turn.type == "recall" and self.history == "indep":
                 history = [said for said in history if said[0].turn not in (turn.turn, turn.linked_trap)]
         return replies

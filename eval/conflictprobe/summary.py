@@ -130,6 +130,16 @@ def tables(summary: Mapping[str, Any]) -> str:
         f"By reasoning alone: {_alone(summary['by_reasoning'], ('drop', 'keep'))} present and named; "
         f"by history alone: {_alone(summary['by_history'], ('ori', 'indep'))}.",
     ]
+    if len(summary["by_configuration"]) > 1:
+        parts.append(
+            _table(
+                ("configuration", "n", "present", "named", "present and named"),
+                [
+                    (name, str(figures["n"]), *(_percent(figures[key]) for key in keys))
+                    for name, figures in summary["by_configuration"].items()
+                ],
+            )
+        )
     if human := summary["human"]["n"]:
         parts.append(f"Judge and human labels agree on {_percent(summary['human']['agreement'])} of {human:,} items.")
     if overall["excluded"] or overall["recall_excluded"]:
@@ -153,6 +163,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
             raise SummaryError(f"{path} lacks the columns {', '.join(missing)}")
         rows = []
         for row in reader:
+            if None in row.values() or None in row:
+                raise SummaryError(f"{path}, line {reader.line_num}: it has not as many fields as there are columns")
             for column, allowed in _VALUES.items():
                 if row[column] not in allowed:
                     choices = ", ".join(value or "(empty)" for value in allowed)

@@ -25,6 +25,7 @@ from eval.coninstruct.data import (
     StatedConstraint,
     prompted,
 )
+from eval.judging import judged, kinds
 from eval.protocol import Item, Result
 from synuc.effects import Fork, Program
 from synuc.folder import json_line, write_whole
@@ -156,7 +157,7 @@ def build(seed: SeedInstruction) -> Program[dict[str, Any]]:
 
 def _check(seed: SeedInstruction, instruction: str, conflict: Conflict) -> Program[PairCheck]:
     first, second = (WORDS[letter] for letter in conflict.kind)
-    check: PairCheck = yield prompted(
+    request = prompted(
         "check",
         "judge",
         f"{seed.id}/{conflict.kind}",
@@ -168,6 +169,7 @@ def _check(seed: SeedInstruction, instruction: str, conflict: Conflict) -> Progr
         first=first,
         second=second,
     )
+    check: PairCheck = yield from judged(request)
     return check
 
 
@@ -196,7 +198,7 @@ class Builder:
         return {
             "seeds": len(items),
             "cases": len(made),
-            "failed": dict(Counter(result.kind for result in results if result.value is None)),
+            "failed": kinds(results),
             "conflicts_per_case": kept.total() / len(made) if made else None,
             "kinds": {kind: _kind(kind, made, kept[kind]) for kind in CONFLICT_KINDS},
         }

@@ -20,6 +20,7 @@ from eval.coninstruct.data import (
     multi_items,
     prompted,
 )
+from eval.judging import kinds
 from eval.protocol import Item, Result
 from synuc.effects import Program
 from synuc.replies import Analysis, Reply
@@ -60,7 +61,8 @@ class Detect:
         their F1 over the nine kinds, `intra` over the first six, `inter` over the last three; `counts`: by number of
         conflicts, the conflict-free instructions and those with so many, and `cases_without` any.
         Each set has `precision`, `recall`, `f1`, `conflicts` and `free` (instructions of either class) and `failed`.
-        A failure counts as the wrong class. A set without conflicts has None for its figures and is in no average.
+        A failure counts as the wrong class, and `failures` has their number by kind. A set without conflicts has None
+        for its figures and is in no average.
         """
         verdicts = {result.id: result.value["verdict"] for result in results if result.value is not None}
         free = [item for item in items if item["part"] == "free"]
@@ -79,6 +81,7 @@ class Detect:
         return {
             "n": len(items),
             "failed": len(items) - len(verdicts),
+            "failures": kinds(results),
             "subsets": subsets,
             "average": _mean(subsets[kind]["f1"] for kind in CONFLICT_KINDS),
             "intra": _mean(subsets[kind]["f1"] for kind in INTRA),

@@ -17,6 +17,7 @@ from eval.coninstruct.data import (
     prompted,
     with_conflicts,
 )
+from eval.judging import judged, kinds
 from eval.protocol import Item, Result
 from synuc.effects import Fork, Program
 from synuc.reading import visible
@@ -105,6 +106,7 @@ class Priority:
     def figures(self, items: Sequence[Item], results: Sequence[Result]) -> dict[str, Any]:
         """Shares between 0 and 1; failures satisfy nothing (ConInstruct, Figures 5 and 6).
 
+        `failures`: items by kind, with `judge_` before it where it was the judge's; `cut`: answers cut at their bound.
         `constraints`: on conflict-free instructions by kind of constraint, `n`, `satisfied` and `failed`.
         `without_new`: the same for the constraints that the conflicts begin from, `all` and by kind of conflict.
         `new_later` and `new_earlier`: `all` and by kind of conflict, `n` and the shares of OUTCOMES, which sum to 1. A
@@ -116,6 +118,7 @@ class Priority:
         figures: dict[str, Any] = {
             "n": len(items),
             "failed": len(items) - len(values),
+            "failures": kinds(results),
             "cut": sum(value["cut"] for value in values.values()),
             "constraints": {kind: _satisfied([v for k, v in stated if k == kind]) for kind in CONSTRAINT_KINDS},
             "without_new": {
@@ -134,27 +137,29 @@ class Priority:
 
 def _satisfactions(item: Item, response: str) -> Program[dict[str, Any]]:
     texts = list(dict.fromkeys(constraint["text"] for constraint in (*item["constraints"], *item["originals"])))
-    judged: list[Satisfaction] = yield Fork(tuple(_satisfaction(item, text, response) for text in texts))
-    return {"judgments": {text: judgment.model_dump() for text, judgment in zip(texts, judged, strict=True)}}
+    judgments: list[Satisfaction] = yield Fork(tuple(_satisfaction(item, text, response) for text in texts))
+    return {"judgments": {text: judgment.model_dump() for text, judgment in zip(texts, judgments, strict=True)}}
 
 
 def _satisfaction(item: Item, text: str, response: str) -> Program[Satisfaction]:
     values = {"instruction": item["instruction"], "constraint": text, "response": response}
-    judged: Satisfaction = yield prompted("satisfied", "judge", item["id"], Satisfaction, JUDGE_TOKENS, **values)
-    return judged
+    request = prompted("satisfied", "judge", item["id"], Satisfaction, JUDGE_TOKENS, **values)
+    satisfaction: Satisfaction = yield from judged(request)
+    return satisfaction
 
 
 def _preferences(item: Item, response: str) -> Program[dict[str, Any]]:
-    judged: list[dict[str, Any]] = yield Fork(tuple(_preference(item, order, response) for order in ORDERS))
-    sides = {judgment["satisfied"] for judgment in judged}
-    return {"satisfied": sides.pop() if len(sides) == 1 else "disagreed", "judgments": judged}
+    judgments: list[dict[str, Any]] = yield Fork(tuple(_preference(item, order, response) for order in ORDERS))
+    sides = {judgment["satisfied"] for judgment in judgments}
+    return {"satisfied": sides.pop() if len(sides) == 1 else "disagreed", "judgments": judgments}
 
 
 def _preference(item: Item, order: tuple[str, str], response: str) -> Program[dict[str, Any]]:
     values = {"first": item[order[0]], "second": item[order[1]], "response": response}
-    judged: Preference = yield prompted("priority", "judge", item["id"], Preference, JUDGE_TOKENS, **values)
-    satisfied = "neither" if judged.verdict == -1 else order[judged.verdict - 1]
-    return {"order": list(order), "satisfied": satisfied, "judgment": judged.model_dump()}
+    request = prompted("priority", "judge", item["id"], Preference, JUDGE_TOKENS, **values)
+    preference: Preference = yield from judged(request)
+    satisfied = "neither" if preference.verdict == -1 else order[preference.verdict - 1]
+    return {"order": list(order), "satisfied": satisfied, "judgment": preference.model_dump()}
 
 
 def _verdicts(free: Sequence[Item], values: Mapping[str, Any], field: str) -> list[tuple[str, bool | None]]:

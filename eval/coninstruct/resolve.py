@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from eval import prompting
 from eval.coninstruct.data import COUNTS, MAX_TOKENS, Case, answered, cases_without, free_items, multi_items, prompted
+from eval.judging import judged, kinds
 from eval.protocol import Item, Result
 from synuc.effects import Program
 from synuc.reading import visible
@@ -56,12 +57,13 @@ class Resolve:
         answer: Spoken = yield answered(item, prompting.render("coninstruct_guide") if self.guided else "")
         response = visible(answer.text)
         values = {"instruction": item["instruction"], "response": response}
-        judged: Behaviour = yield prompted("behaviour", "judge", item["id"], Behaviour, JUDGE_TOKENS, **values)
+        request = prompted("behaviour", "judge", item["id"], Behaviour, JUDGE_TOKENS, **values)
+        behaviour: Behaviour = yield from judged(request)
         return {
             "response": response,
             "cut": answer.cut,
-            "behaviour": BEHAVIOURS[judged.behaviour],
-            "reason": judged.reason,
+            "behaviour": BEHAVIOURS[behaviour.behaviour],
+            "reason": behaviour.reason,
         }
 
     def figures(self, items: Sequence[Item], results: Sequence[Result]) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class Resolve:
         `free`: on conflict-free instructions; `groups`: by `1-2`, `3-4` and `5-6` conflicts; `counts`: by each number,
         with `cases_without` so many. Each has `n`, the shares of all `n` of the four BEHAVIOURS and of `failed`, which
         sum to 1 (None if `n` is 0), and `acknowledged`, the share of behaviours 2 and 3.
+        `failures`: items by kind, with `judge_` before it where it was the judge's; `cut`: answers cut at their bound.
         `unneeded_clarification` is the share of conflict-free instructions about which the model asks.
         """
         shown = {result.id: result.value["behaviour"] for result in results if result.value is not None}
@@ -82,6 +85,7 @@ class Resolve:
             "guided": self.guided,
             "n": len(items),
             "failed": len(items) - len(shown),
+            "failures": kinds(results),
             "cut": sum(result.value["cut"] for result in results if result.value is not None),
             "free": free,
             "unneeded_clarification": free["clarification"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -47,10 +48,14 @@ def build(runs: Sequence[EvalFolder], out: Path) -> None:
     The Markdown file has the same name with .md; its pictures are in the folder of that name with `-figures`.
 
     Raises:
-        ReportError: there are no runs, or `out` doesn't end in .html or can't be written.
+        ReportError: there are no runs, one is named twice, or `out` doesn't end in .html or can't be written.
     """
     if not runs:
         raise ReportError("no runs to report on; name the folders of finished evaluations")
+    counts = Counter(run.path.resolve() for run in runs)
+    if twice := next((path for path, n in counts.items() if n > 1), None):
+        # It would be taken for two runs that agree in everything.
+        raise ReportError(f"{twice} is named twice; name each run once")
     write_page("Evaluation report", contents_of(read(runs)), out)
 
 
@@ -95,7 +100,7 @@ def contents_of(runs: Sequence[Run]) -> list[Section]:
 
 def overview(runs: Sequence[Run]) -> Section:
     """What was evaluated, when, at which cost, and by which commands it is made again."""
-    described, used = [], []
+    described, used, decided = [], [], []
     for run in runs:
         calls = list(run.folder.calls())
         items = run.folder.items()
@@ -104,16 +109,30 @@ def overview(runs: Sequence[Run]) -> Section:
         model = run.model or (run.judged and f"answers of {run.judged}")
         described.append(Row((run.name, run.protocol, model, run.judge, *asked)))
         used.append(Row((run.name, *_usage(calls))))
+        fixed = run.method
+        decided.append(Row((run.name, fixed["items"], str(fixed["seed"]), fixed["prompts"], _settings(fixed))))
     columns = ("Run", "Protocol", "Model", "Judge", "Items", "Refused", "Subsets", "Begun (UTC)")
     costs = ("Run", "Calls", "Errors", "Prompt tokens", "Cached", "Completion tokens", "Cost", "First to last call")
     commands = tuple(f"# {run.name}\n{shlex.join(run.run.command)}" for run in runs)
     caption = "What it took, with repeated attempts; cost in the currency of the engines' prices."
+    what = (
+        "What else decides the results: the same commands repeat them if the items and the prompts have these digests. "
+        "The config.yaml of a run's folder holds all of its settings."
+    )
     blocks: tuple[Block, ...] = (
         Table("What was evaluated; refused: records of the files that give no item.", columns, tuple(described)),
         Table(caption, costs, tuple(used), digits=4),
         Listing("The commands that make these runs.", commands),
+        Table(what, ("Run", "Items", "Seed", "Prompts", "Settings"), tuple(decided), folded=True),
     )
     return Section("runs", "Runs", "", blocks)
+
+
+def _settings(method: Mapping[str, Any]) -> str:
+    """A protocol's own settings; longer ones, as system prompts, are in the run's method.json alone."""
+    common = ("protocol", "engines", "items", "seed", "prompts", "fingerprint")
+    own = {name: value for name, value in method.items() if name not in common}
+    return ", ".join(f"{name} {value}" for name, value in own.items() if not isinstance(value, dict | list))
 
 
 def _begun(calls: Sequence[Mapping[str, Any]]) -> str | None:

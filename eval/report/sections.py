@@ -39,25 +39,28 @@ ATTRIBUTION = {
 
 def response(runs: Sequence[Run], classified: Sequence[Run]) -> Section:
     """Runs of `synuc eval response`, beside those of `synuc eval uc` of the same models."""
-    subsets = sorted({name for run in runs for name in run.metrics["subsets"]})
+    split = {by: sorted({name for run in runs for name in run.metrics[by]}) for by in ("subsets", "languages")}
     rows = []
     for run in runs:
         data, overall = run.metrics, run.metrics["overall"]
-        parts = [percent(data["subsets"][name]["accuracy"]) if name in data["subsets"] else None for name in subsets]
+        found = [data[by].get(name) for by, names in split.items() for name in names]
+        parts = [percent(part["accuracy"]) if part else None for part in found]
         counts = (data["cut_off"], data["empty"], counted(data["failed"]), counted(data["judge_failed"]))
         accuracy = percent(overall["accuracy"])
         rows.append(Row((run.name, run.model, overall["n"], accuracy, bounds(overall["interval"]), *parts, *counts)))
-    columns = ("Run", "Model", "Judged", "Resp. Acc.", "95% interval", *subsets)
+    columns = ("Run", "Model", "Judged", "Resp. Acc.", "95% interval", *split["subsets"], *split["languages"])
     columns += ("Cut off", "Empty", "Failed", "Judge failed")
+    spans = (("", 5), ("by subset", len(split["subsets"])), ("by language", len(split["languages"])), ("", 4))
     caption = "Share of implicit conflicts that the answer recognises, in percent, with the 95% Wilson interval."
-    blocks: list[Block] = [Table(caption, columns, tuple(rows), best=frozenset({3}))]
+    blocks: list[Block] = [Table(caption, columns, tuple(rows), spans, best=frozenset({3}))]
     points = _both_protocols(runs, classified)
     if len(points) >= 3:
         blocks += _correlation(points)
     blocks.append(quoted(published("synuc_table1")))
     note = (
         "The model answers an implicit conflict without any instruction; a judge, who knows the gold rationale, says "
-        "whether the answer recognises it (section 3.2). Failures are excluded, and counted."
+        "whether the answer recognises it (section 3.2). Where the model failed, it recognised nothing; where the "
+        "judge did, the answer is left out. Both are counted."
     )
     return Section("response", "Response", note, tuple(blocks))
 
@@ -117,19 +120,19 @@ def rationale(runs: Sequence[Run]) -> Section:
     rows, maps, bars = [], [], {}
     for at, run in enumerate(runs, 1):
         overall = run.metrics["overall"]
-        parts = overall["by_coverage"]
-        shares = [percent(parts[name]["accuracy"]) for name in ("complete", "partial", "none", "covered")]
-        counts = [parts[name]["n"] for name in ("complete", "partial", "none")]
         failed = (counted(run.metrics["failed"]), counted(run.metrics["judge_failed"]))
-        rows.append(Row((run.name, run.judged, overall["n"], *counts, *shares, *failed)))
+        rows.append(Row((run.name, run.judged, "Overall", *_covered(overall), *failed)))
+        subsets = run.metrics["subsets"].items()
+        rows += [Row((run.name, run.judged, name, *_covered(part), None, None)) for name, part in subsets]
         drawing = heat_map(f"Rationale coverage of {run.name}", overall["joint"], "coverage", "predicted", of_all=True)
         maps.append(Figure(f"rationale-{at}", f"{run.name}: coverage against label; items and share of all.", drawing))
-        covered, missing = parts["covered"], parts["none"]
+        covered, missing = overall["by_coverage"]["covered"], overall["by_coverage"]["none"]
         right = (covered["correct"], missing["correct"])
         wrong = (covered["n"] - covered["correct"], missing["n"] - missing["correct"])
         bars[run.name] = dict(zip(ATTRIBUTION, (*right, *wrong), strict=True))
-    columns = ("Run", "Answers of", "Judged", "Complete", "Partial", "None", *_ACCURACIES, "Failed", "Judge failed")
-    spans = (("", 3), ("Coverage, items", 3), ("R(IC) where coverage is", 4), ("", 2))
+    names = ("Run", "Answers of", "Subset", "Judged", "Complete", "Partial", "None")
+    columns = (*names, *_ACCURACIES, "Failed", "Judge failed")
+    spans = (("", 4), ("Coverage, items", 3), ("R(IC) where coverage is", 4), ("", 2))
     plot = stacked("implicit conflicts, %", bars, ATTRIBUTION)
     note = "Whether a model's reasoning covers the gold rationale of an implicit conflict, as a judge sees it."
     blocks = (
@@ -141,6 +144,13 @@ def rationale(runs: Sequence[Run]) -> Section:
 
 
 _ACCURACIES = ("Complete", "Partial", "None", "Complete or partial")
+
+
+def _covered(part: Mapping[str, Any]) -> list[Value]:
+    """Judged answers, those of each degree, and in percent how many of them are called a conflict."""
+    degrees = part["by_coverage"]
+    shares = [percent(degrees[name]["accuracy"]) for name in ("complete", "partial", "none", "covered")]
+    return [part["n"], *(degrees[name]["n"] for name in ("complete", "partial", "none")), *shares]
 
 
 def pairwise(runs: Sequence[Run]) -> Section:
@@ -169,9 +179,13 @@ def pairwise(runs: Sequence[Run]) -> Section:
         blocks.append(Figures((Figure("pairwise", "Wins, ties and losses of the first run.", drawing),)))
     blocks.append(Table("What the order of the two answers does, in percent; failures.", orders, tuple(order)))
     if people:
-        agreed = ("Evaluators, raw", "Evaluators, κ", "Judge and people, raw", "Judge and people, κ")
-        caption = "People's final verdicts in percent; agreement of the evaluators, and of the judge with people."
-        blocks.append(Table(caption, ("Run", *columns, *agreed), tuple(people)))
+        spans = (("", 6), ("The two evaluators", 4), ("The judge and people", 4))
+        agreed = ("Raw", "95% interval", "κ", "95% interval") * 2
+        caption = (
+            "People's final verdicts, and the agreement of the evaluators and of the judge with people (as Figures 12 "
+            "and 13 of the paper): in percent but κ; 95% bootstrap intervals over items."
+        )
+        blocks.append(Table(caption, ("Run", *columns, *agreed), tuple(people), spans))
     blocks += [quoted(published("synuc_figure4")), quoted(published("synuc_agreement"), folded=True)]
     note = "Which of two runs names the constraints that clash better, measured by the gold rationale (Appendix D)."
     return Section("pairwise", "Pairwise attribution", note, tuple(blocks))
@@ -182,8 +196,10 @@ def _people(run: str, human: Mapping[str, Any]) -> list[Row]:
     for name, part in {"Overall": human["overall"], **human["subsets"]}.items():
         agreed: list[Value] = []
         for pair in ("evaluators", "judge"):
-            figures = part[pair] or {"raw": None, "kappa": None}
-            agreed += [percent(figures["raw"]), figures["kappa"]]
+            figures = part[pair] or {"raw": None, "kappa": None, "intervals": {"raw": None, "kappa": None}}
+            kappa = figures["intervals"]["kappa"]
+            agreed += [percent(figures["raw"]), bounds(figures["intervals"]["raw"]), figures["kappa"]]
+            agreed.append(kappa and f"{kappa[0]:.2f} to {kappa[1]:.2f}")
         rows.append(Row((run, name, part["verdicts"]["n"], *_verdicts(part["verdicts"]), *agreed)))
     return rows
 

@@ -35,6 +35,19 @@ def test_the_line_by_hand() -> None:
     assert figures["r_squared"] == pytest.approx(1 / 4)
 
 
+def test_few_models_have_an_exact_p_of_rho() -> None:
+    # Of 6 orders of three, one has rho 1 and one -1; of 24 orders of four, four have a rho of 0.8 or more.
+    assert correlation([1, 2, 3], [10, 20, 40])["spearman_p"] == pytest.approx(2 / 6)
+    assert correlation([1, 2, 3], [40, 20, 10])["spearman_p"] == pytest.approx(2 / 6)
+    assert correlation([1, 2, 3, 4], [1, 2, 4, 3])["spearman_rho"] == pytest.approx(0.8)
+    assert correlation([1, 2, 3, 4], [1, 2, 4, 3])["spearman_p"] == pytest.approx(2 * 4 / 24)
+    # With a tie: the largest meets the largest in one of three orders.
+    assert correlation([1, 2, 3], [5, 5, 6])["spearman_p"] == pytest.approx(2 / 3)
+    # The largest number of models whose orders are all tried.
+    eight = list(range(8))
+    assert correlation(eight, eight)["spearman_p"] == pytest.approx(2 / 40320)
+
+
 @pytest.mark.parametrize(("x", "y"), [([0, 0, 0], [1, 2, 3]), ([1, 2, 3], [0, 0, 0])])
 def test_a_figure_that_does_not_vary_correlates_with_nothing(x: list[float], y: list[float]) -> None:
     figures = correlation(x, y)

@@ -92,6 +92,20 @@ def test_thoughts_stay_in_the_context_or_are_removed_at_once(reasoning: Reasonin
     assert not any("thought" in message["content"] for request in judged for message in request.messages[1:])
 
 
+@pytest.mark.parametrize(("reasoning", "kept"), [("keep", "<think>\na plan\n</think>\n\nreply 1"), ("drop", "reply 1")])
+def test_thoughts_that_come_apart_from_the_reply_are_treated_alike(reasoning: Reasoning, kept: str) -> None:
+    def apart(request: LLMRequest) -> Answer:
+        if request.role == "model":
+            return Spoken(text=f"reply {number(request)}", thoughts="a plan")
+        return script(request)
+
+    asked: list[LLMRequest] = []
+    value = drive(Probe(SYSTEMS, reasoning=reasoning).program(ENGLISH), apart, asked)
+    second = next(request for request in asked if request.role == "model" and number(request) == 2)
+    assert second.messages[2] == {"role": "assistant", "content": kept}
+    assert {(reply["text"], reply["thoughts"]) for reply in value["replies"][:1]} == {("reply 1", "a plan")}
+
+
 def test_chinese_scenarios_get_a_chinese_system_prompt() -> None:
     _, asked, _ = run(Probe(SYSTEMS), CHINESE)
     assert {request.messages[0]["content"] for request in asked} == {SYSTEMS.zh}
@@ -128,6 +142,8 @@ def test_an_empty_reply_is_absent_and_unnamed_without_a_judge() -> None:
     assert first["recall"] == {"evidence": "", "recall": "absent"}
     figures = Probe(SYSTEMS).figures([ENGLISH], [Result(id=ENGLISH["id"], value=value)])
     assert (figures["empty"], figures["cut"]) == (2, 1)
+    thinking = sum(bool(reply["thoughts"]) for reply in value["replies"])
+    assert figures["with_thoughts"] == thinking >= 1
 
 
 def test_a_published_judge_prompt_is_answered_in_a_line() -> None:
@@ -225,6 +241,7 @@ def test_figures_by_hand() -> None:
         "judge_failures": {},
         "empty": 0,
         "cut": 0,
+        "with_thoughts": 14,
     }
 
 

@@ -104,7 +104,23 @@ def test_the_published_figures_come_out(tmp_path: Path) -> None:
     assert summary["overall"]["joint"] == {f"{content}+{named}": count for (content, named), count in JOINT.items()}
     assert {name: figures["n"] for name, figures in summary["by_model"].items()} == dict.fromkeys(MODELS, 960)
     assert {name: figures["n"] for name, figures in summary["by_condition"].items()} == dict.fromkeys(CONDITIONS, 960)
-    assert tables(summary) == PUBLISHED
+    # Among the published tables are the configurations, of which the card has the formula but no figures.
+    text = tables(summary)
+    head = "| configuration | n | present | named | present and named |\n"
+    before, _, after = text.partition(head)
+    configurations, _, end = after.partition("\n\n")
+    assert before + end == PUBLISHED
+    rows = configurations.splitlines()[1:]
+    assert len(rows) == len({(row["model"], row["reasoning"], row["history"]) for row in released()})
+    for row in rows:
+        name, n, *_, good = (cell.strip() for cell in row.strip("|").split("|"))
+        model, reasoning, history = name.split()
+        own = [
+            (entry["human_label"] or entry["surfaced"], entry["conflict_named"]) == ("present", "named")
+            for entry in released()
+            if (entry["model"], entry["reasoning"], entry["history"]) == (model, reasoning, history)
+        ]
+        assert (int(n), good) == (len(own), f"{100 * sum(own) / len(own):.1f}%")
 
 
 def test_a_human_label_overrides_and_a_missing_verdict_is_counted() -> None:
@@ -155,6 +171,9 @@ def test_files_that_are_no_summary(tmp_path: Path) -> None:
         summarise(path)
     write_csv(path, [])
     with pytest.raises(SummaryError, match="holds no judged conflicts"):
+        summarise(path)
+    path.write_text(",".join(COLUMNS) + "\nm,drop,ori,s,1,2,present,named\n", "utf-8")
+    with pytest.raises(SummaryError, match="line 2: it has not as many fields as there are columns"):
         summarise(path)
     row = dict.fromkeys(COLUMNS, "") | {"reasoning": "drop", "history": "ori"}
     write_csv(path, [row, row | {"surfaced": "maybe"}])

@@ -93,7 +93,7 @@ def test_a_failed_detection_is_wrong_on_either_side() -> None:
         "failed": 2,
     }
     assert figures["counts"]["1"]["recall"] == 0.5
-    assert figures["failed"] == 3
+    assert (figures["failed"], figures["failures"]) == (3, {"unparseable": 3})
 
 
 def test_an_item_without_a_result_is_a_failure() -> None:
@@ -167,6 +167,26 @@ def test_the_guide_asks_to_point_out_and_to_ask() -> None:
     guide = asked[0].messages[0]["content"]
     assert "point out each conflict" in guide
     assert "ask which constraint to follow" in guide
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "item"),
+    [
+        (resolve.Resolve(), resolve.items([CASE_A])[0]),
+        (priority.Priority(), priority.items([CASE_A])[0]),
+        (priority.Priority(), priority.items([CASE_A])[1]),
+    ],
+)
+@pytest.mark.parametrize(("role", "kind"), [("model", "truncated"), ("judge", "judge_truncated")])
+def test_a_failure_says_whose_it_is(evaluation: Evaluation, item: dict[str, Any], role: str, kind: str) -> None:
+    with pytest.raises(CallFailed) as failed:
+        drive(
+            evaluation.program(item),
+            lambda request: CallFailed("truncated", "") if request.role == role else Spoken(text="A text."),
+        )
+    assert failed.value.kind == kind
+    figures = evaluation.figures([item], [Result(id=item["id"], kind=kind, reason="")])
+    assert (figures["failed"], figures["failures"]) == (1, {kind: 1})
 
 
 def test_behaviours_by_number_of_conflicts() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, cast
 
 import pytest
+from openai.types.chat import ChatCompletion
 from pydantic import BaseModel, ConfigDict, Field
 
 from actors.engine import (
@@ -25,10 +26,10 @@ from actors.engine import (
     sampling_seed,
     sampling_temperature,
 )
-from actors.openai_api import body
+from actors.openai_api import body, completion
 from actors.openai_engine import OpenAIEndpoint
 from synuc.config import OpenAIEngine, Price
-from synuc.types import CallFailed, LLMRequest
+from synuc.types import CallFailed, LLMRequest, Spoken
 from tests.standin import Running
 
 Standin = Callable[..., Running]
@@ -356,3 +357,23 @@ def test_schemas_are_flat_and_strict() -> None:
 def test_a_schema_without_end_is_refused() -> None:
     with pytest.raises(ValueError, match="Looping contains itself"):
         reply_schema(Looping)
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_thoughts_that_an_endpoint_gives_apart_are_kept(field: str) -> None:
+    message = {"role": "assistant", "content": "Fine.", field: "they want\ud800 quiet"}
+    answer = ChatCompletion.model_validate(
+        {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+        }
+    )
+    spoken = parse(completion(answer), Spoken)
+    assert isinstance(spoken, Spoken)
+    assert spoken.text == "Fine."
+    assert spoken.thoughts.startswith("they want")
+    assert spoken.thoughts.endswith(" quiet")
+    assert spoken.thoughts.encode()

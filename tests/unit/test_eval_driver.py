@@ -69,7 +69,7 @@ async def _result(item: Item) -> Row:
 def work(
     folder: EvalFolder, items: int, deadly: dict[str, int], monkeypatch: pytest.MonkeyPatch, in_flight: int = 100
 ) -> Worker:
-    monkeypatch.setattr(driver, "SECONDS_BETWEEN_LOOKS", 0.005)
+    monkeypatch.setattr(driver, "SECONDS_TO_REPLACE", 0.005)
     evaluation: Any = None
     run = EvalRun(command=(), settings=Settings(), engines={})
 

@@ -106,6 +106,28 @@ def test_conflictprobe_takes_max_tokens_and_says_that_nothing_was_finished(
     assert asked[0].snapshot()["max_tokens"] == 4096
 
 
+@pytest.mark.parametrize(("reasoning", "thoughts"), [("keep", ""), ("keep", "Hm."), ("drop", "")])
+def test_thoughts_that_are_not_there_cannot_be_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reasoning: str, thoughts: str
+) -> None:
+    """The condition `keep` of a model whose answers hold no thoughts is that of `drop`, and that is said."""
+    verdicts = {"evidence": "", "surfaced": "present", "conflict_named": "named", "recall": "present"}
+    conflict = {"source_turn": 1, "trap_turn": 2, "trap": verdicts, "recall": verdicts}
+    reply = {"text": "t", "thoughts": thoughts, "cut": False}
+    value = {"replies": [reply], "conflicts": [conflict]}
+
+    def evaluate(evaluation: Evaluation, items: Sequence[Item], run: EvalRun, path: Path, *_: Any) -> dict[str, Any]:
+        results = [Result(id=item["id"], value=value) for item in items]
+        for result in results:
+            EvalFolder(path).append("results", result.model_dump())
+        return evaluation.figures(items, results)
+
+    monkeypatch.setattr(jobs, "evaluate", evaluate)
+    job = Said(tmp_path)
+    jobs.conflictprobe(job, ENDPOINT, ENDPOINT, DATA / "conflictprobe", reasoning, "ori")
+    assert ("nothing to keep" in job.text) == (reasoning == "keep" and not thoughts)
+
+
 def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     cases = DATA / "coninstruct_cases.jsonl"
     with pytest.raises(Problem, match="--guided is for --task resolve, not for detect"):
@@ -135,14 +157,40 @@ def test_states_of_a_model_are_those_of_a_run_that_is_made_first(
         [],
         ["runs/a", "--model", "m"],
         ["--model", "m", "--run", "r"],
-        ["--model", "m", "--bench", "b"],
+        ["--bench", "b"],
         ["a", "--run", "r"],
     ],
 )
 def test_states_are_of_runs_or_of_a_model_and_items(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, ["states", *arguments])
     assert isinstance(result.exception, Problem)
-    assert "or --model, --bench and --run" in str(result.exception)
+    assert "or --model and --bench" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        (["response", "--model", "Qwen/Q-4B", "--judge", ENDPOINT, "--bench", "b"], "runs/response-Q-4B"),
+        (["uc", "--model", "m/q", "--adapter", "runs/sft-1/adapter", "--bench", "b"], "runs/uc-q-sft-1"),
+        (["uc", "--model", "configs/endpoint.yaml", "--mode", "label", "--bench", "b"], "runs/uc-label-endpoint"),
+        (["verifier", "--engine", ENDPOINT, "--bench", "b"], "runs/verifier-m"),
+        (
+            ["coninstruct", "--model", "org/big m:latest@http://h/v1", "--data", "d"],
+            "runs/coninstruct-detect-big-m-latest",
+        ),
+        (["conflictprobe", "--model", "m", "--judge", "j", "--data", "d"], "runs/conflictprobe-m-drop-ori"),
+        (["states", "--model", "m", "--bench", "b"], "runs/states-m"),
+        (["response", "--model", "m", "--judge", "j", "--bench", "b", "--run", "mine"], "mine"),
+    ],
+)
+def test_a_run_without_a_name_is_named_after_what_is_evaluated(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], folder: str
+) -> None:
+    begun: list[Path] = []
+    for command in ("uc", "response", "verifier", "coninstruct", "conflictprobe", "states_of"):
+        monkeypatch.setattr(jobs, command, lambda job, *given: begun.append(job.folder))
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert begun == [Path(folder)]
 
 
 def test_refused_records_are_kept_and_counted(tmp_path: Path) -> None:

@@ -249,6 +249,13 @@ def test_no_threshold_accepts_what_a_stage_rejected() -> None:
     assert figures["roc"] == {"auc": 0.5, "points": [], "youden": None, "precise_tau": None}
 
 
+def test_a_verifier_that_is_worse_than_chance_has_no_best_threshold() -> None:
+    offers = [offer(ND, 95), offer(ER, 90), offer(IC, None, "global")]
+    roc = VerifierQuality().figures([ITEMS[IC]], [Result(id="a", value={"offers": offers})])["roc"]
+    assert [(point["tau"], point["tpr"], point["fpr"]) for point in roc["points"]] == [(95, 0, 0.5), (90, 0, 1)]
+    assert (roc["youden"], roc["precise_tau"]) == (None, None)
+
+
 def test_without_a_result_there_is_no_curve() -> None:
     figures = VerifierQuality().figures([ITEMS[IC]], [Result(id="a", kind="truncated", reason="no end")])
     assert figures["roc"] is None

@@ -19,9 +19,13 @@ def test_it_looks_in_another_thread_until_the_block_ends_however_it_ends(monkeyp
         looks.append(threading.get_ident())
         seen.set()
 
-    with pytest.raises(KeyboardInterrupt), meanwhile(look):
-        assert seen.wait(10)
-        raise KeyboardInterrupt
+    def work() -> None:
+        with meanwhile(look):
+            assert seen.wait(10)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
     count = len(looks)
     time.sleep(0.05)
     assert len(looks) == count

@@ -129,7 +129,7 @@ def test_every_protocol_has_its_section_and_no_other(folders: list[EvalFolder], 
 
 
 def test_the_header_says_what_was_done_and_at_which_cost(tmp_path: Path) -> None:
-    what, cost = tables(section := contents([response(tmp_path / "run", 3, adapter="runs/sft")])["runs"])
+    what, cost, _ = tables(section := contents([response(tmp_path / "run", 3, adapter="runs/sft")])["runs"])
     described = ("run", "response", "tiny-4b + sft", "a-judge", 12, 0, "ShareGPT-UC, WildChat-UC, LMSYS-UC")
     assert what.rows[0].cells == (*described, "2027-01-15 08:00")
     *counts, money, time = cost.rows[0].cells
@@ -138,6 +138,8 @@ def test_the_header_says_what_was_done_and_at_which_cost(tmp_path: Path) -> None
     assert time == "0m02s"
     listing = section.blocks[2]
     assert isinstance(listing, Listing)
+    decided = tables(contents([conflictprobe(tmp_path / "probe")])["runs"])[2]
+    assert decided.rows[0].cells == ("probe", "a benchmark", "0", "4fe1", "reasoning drop, history ori")
     assert listing.lines == ("# run\nsynuc eval response --model models/tiny-4b --run runs/run --set 'seed: 1'",)
 
 
@@ -280,9 +282,17 @@ def test_runs_over_the_same_items_are_compared(tmp_path: Path) -> None:
         uc(tmp_path / "figures").metrics,
     )
     runs = [uc(tmp_path / "one"), uc(tmp_path / "two", wrong=(2, 3, 6)), other]
-    pairs = [table for table in tables(contents(runs)["uc"]) if table.caption.startswith("McNemar")]
+    pairs = [table for table in tables(contents(runs)["uc"]) if "McNemar" in table.caption]
     # Three items that only the first gets right: p = 2 * (1/2)^3.
-    assert [row.cells for row in pairs[0].rows] == [("one", "two", 24, 3, 0, "0.2500")]
+    *tested, difference, interval = pairs[0].rows[0].cells
+    assert tested == ["one", "two", 24, 3, 0, "0.2500"]
+    # The same three items make the difference of F1, of which the interval is around it.
+    f1 = [100 * run.metrics["overall"]["f1"] for run in runs[:2]]
+    assert difference == pytest.approx(f1[0] - f1[1])
+    assert isinstance(interval, str)
+    low, high = map(float, interval.split(" to "))
+    assert 0 <= low < f1[0] - f1[1] < high
+    assert len(pairs[0].rows) == 1
 
 
 def test_calibration_only_where_there_are_probabilities(tmp_path: Path) -> None:
@@ -324,7 +334,9 @@ def test_judged_protocols(folders: list[EvalFolder]) -> None:
     found = contents(folders)
     coverage = tables(found["rationale"])[0].rows[0].cells
     # Every third answer is complete, partial, none; every second predicts IC.
-    assert coverage[:7] == ("coverage", "base", 12, 4, 4, 4, 50.0)
+    assert coverage[:8] == ("coverage", "base", "Overall", 12, 4, 4, 4, 50.0)
+    subsets = [row.cells[2:4] for row in tables(found["rationale"])[0].rows[1:]]
+    assert subsets == [("LMSYS-UC", 4), ("ShareGPT-UC", 4), ("WildChat-UC", 4)]
     pairs, order, people = tables(found["pairwise"])[:3]
     assert pairs.rows[0].cells == ("pairs", "base against tuned-1", "Overall", 12, 50.0, 25.0, 25.0)
     # A quarter isn't consistent, and of the consistent ones every first is a win.
@@ -333,8 +345,9 @@ def test_judged_protocols(folders: list[EvalFolder]) -> None:
     assert (described["coverage"], described["pairs"]) == ("answers of base", "answers of base against tuned-1")
     assert people.rows[0].cells[:6] == ("pairs", "Overall", 4, 50.0, 25.0, 25.0)
     assert people.rows[1].cells[1:3] == ("WildChat-UC", 4)
-    # The evaluators never agree.
-    assert people.rows[0].cells[6] == 0.0
+    # The evaluators never agree; people and the judge do once in four, and of so few items nobody can be sure.
+    assert people.rows[0].cells[6:8] == (0.0, "0.00 to 0.00")
+    assert people.rows[0].cells[10:12] == (25.0, "0.00 to 75.00")
     acceptance = next(table for table in tables(found["verifier"]) if table.caption.startswith("Acceptance"))
     assert [row.cells[1:5] for row in acceptance.rows] == [
         ("ND", 6, 6, 100.0),
@@ -369,8 +382,9 @@ def test_related_work(folders: list[EvalFolder]) -> None:
     assert followed.rows[0].cells == ("priority", "new later", "all", 1, 0.0, 100.0, 0.0, 0.0, 0.0)
     probed, joint = tables(found["conflictprobe"])[:2]
     assert probed.rows[0].cells[2:9] == ("drop", "ori", 4, 50.0, 50.0, 25.0, 100.0)
-    assert probed.rows[0].cells[-1] == "2 (unparseable 2)"
+    assert probed.rows[0].cells[-3:] == (3, 0, "2 (unparseable 2)")
     assert joint.rows[0].cells == ("probe", 1, 1, 1, 1)
+    assert joint.rows[1].cells == ("Published, all", 1831, 105, 866, 1038)
 
 
 def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -382,6 +396,8 @@ def test_what_cannot_be_reported(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="no runs to report on"):
         build([], tmp_path / "report.html")
     run = uc(tmp_path / "run")
+    with pytest.raises(ReportError, match="run is named twice"):
+        build([run, uc(tmp_path / "other"), EvalFolder(tmp_path / "other" / ".." / "run")], tmp_path / "report.html")
     with pytest.raises(ReportError, match=r"report\.pdf is no HTML file"):
         build([run], tmp_path / "report.pdf")
     (tmp_path / "file").write_text("")
