@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion
 from actors.batch_files import BatchFolder, Line, request_line
 from actors.batch_upload import Courier
 from actors.engine import Completion, EngineUnavailable
-from actors.openai_api import Fault, body, completion, refusal, said
+from actors.openai_api import Fault, body, completion, other_limit, refusal, said
 from synuc.config import BatchEngine, Price
 from synuc.folder import Folder, RunError
 from synuc.types import CallFailed, LLMRequest
@@ -57,9 +57,7 @@ class BatchFiles:
 
     async def complete(self, request: LLMRequest, attempt: int) -> Completion:
         """See `Engine`. A request that keeps coming back without an answer is a CallFailed `endpoint`."""
-        if self._work is None:
-            self._work = asyncio.create_task(self._forever())
-        await self._ready.wait()
+        await self._loaded()
         id, line = self._line(request, attempt)
         while True:
             answer = await self._answer(id, line)
@@ -69,6 +67,12 @@ class BatchFiles:
                 raise answer
             if self._files.lost[id] >= self._config.tries:
                 raise CallFailed("endpoint", f"came back {self._files.lost[id]} times without an answer: {answer}")
+
+    async def has(self, request: LLMRequest, attempt: int) -> bool:
+        """Whether the request is in a file, and its answer is there or still to come."""
+        await self._loaded()
+        id, _ = self._line(request, attempt)
+        return id in self._files.answered or self._files.is_open(id)
 
     async def check(self) -> None:
         """Whether the folder can be written to, and the endpoint has batches and takes these requests."""
@@ -87,6 +91,12 @@ class BatchFiles:
         if self._courier:
             await self._courier.close()
         self._lock.close()
+
+    async def _loaded(self) -> None:
+        """Wait until what the files say is known; at the first call, begin to look at them."""
+        if self._work is None:
+            self._work = asyncio.create_task(self._forever())
+        await self._ready.wait()
 
     def _line(self, request: LLMRequest, attempt: int) -> tuple[str, str]:
         """The id of a request, which names all that decides its answer, and its line in a wave."""
@@ -122,8 +132,7 @@ class BatchFiles:
             except (CallFailed, Fault) as failed:
                 return failed
         words = said(response.get("body") or error, "")
-        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}[self._config.token_limit]
-        if status in (400, 422) and self._config.token_limit in words and other in words:
+        if other := other_limit(self._config.token_limit, status, words):
             return EngineUnavailable(f"{self.name} wants another name ({words}): set engine.token_limit={other}")
         return refusal(self._config, status, words)
 

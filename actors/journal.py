@@ -80,6 +80,8 @@ def _apply(state: MemoryState, operation: dict[str, Any]) -> Any:
             return state.commit(lease, operation["successes"], operation["failures"])
         case "release":
             return state.release(Lease.model_validate(operation["lease"]))
+        case "void":
+            return state.void()
 
 
 def _lines(operations: Sequence[dict[str, Any]]) -> bytes:

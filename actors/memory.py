@@ -79,6 +79,11 @@ class Memory:
         if self.journal.state.holds(lease):
             self.journal.write({"do": "release", "lease": lease.model_dump(mode="json")})
 
+    def void_leases(self) -> None:
+        """End the leases of an earlier driver's workers: they died with it, and nobody would commit them."""
+        if any(shelf.leased for shelf in self.journal.state.shelves.values()):
+            self.journal.write({"do": "void"})
+
     def report_crash(self, seed_ids: list[str], finished: bool) -> int:
         """An engine died while it worked on these dialogues; `finished` says whether it had finished another one.
 
@@ -143,7 +148,8 @@ class OtherRun(Problem):
 def start_memory(run: Path, k: int, threshold: int, lease_s: float, node_id: str, url: str | None = None) -> Any:
     """The memory actor of `run` on the node that holds its folder; it ends with this driver.
 
-    With a `url`, the folder is the working copy of a run there.
+    With a `url`, the folder is the working copy of a run there. The driver holds the run and has no worker yet, so that
+    no lease of an earlier one counts any more. An actor that Ray starts again later keeps those of its workers.
 
     Raises:
         OtherRun: a run of the same name with another folder is at work on the cluster.
@@ -157,4 +163,5 @@ def start_memory(run: Path, k: int, threshold: int, lease_s: float, node_id: str
     path = ray.get(handle.path.remote())
     if path != str(run):
         raise OtherRun(f"the cluster runs another run called {run.name} (in {path}); rename this one or wait for it")
+    ray.get(handle.void_leases.remote())
     return handle

@@ -13,7 +13,7 @@ import openai
 from pydantic import BaseModel, ConfigDict
 
 from actors.engine import Completion, EngineUnavailable
-from actors.openai_api import Fault, api_key, body, completion, refusal, said, shown
+from actors.openai_api import Fault, api_key, body, completion, other_limit, refusal, said, shown
 from synuc.config import OpenAIEngine, Price
 from synuc.types import CallFailed, LLMRequest
 
@@ -34,8 +34,8 @@ class _Ready(BaseModel):
 class OpenAIEndpoint:
     """An engine behind HTTP. `share` bounds its calls in flight in place of the config's `max_in_flight`.
 
-    `token_limit` is what the bound on an answer's tokens is called. OpenAI's reasoning models take the name
-    `max_completion_tokens` only, which is found out; many other endpoints know `max_tokens` only.
+    `token_limit` is what the bound on an answer's tokens is called; where the endpoint wants the other name, that is
+    found out.
 
     Raises:
         EngineUnavailable: no key in the environment, though the endpoint isn't on this machine.
@@ -58,7 +58,7 @@ class OpenAIEndpoint:
             http_client=openai.DefaultAioHttpClient(base_url=config.base_url, timeout=None),
         )
         self._answered = -1.0
-        self.token_limit = token_limit
+        self.token_limit = self._given_limit = token_limit
 
     async def complete(self, request: LLMRequest, attempt: int) -> Completion:
         """See `Engine`. A call that goes on failing while others are answered is a CallFailed `endpoint`."""
@@ -141,8 +141,9 @@ class OpenAIEndpoint:
         if not isinstance(error, openai.APIStatusError):
             return Fault(shown(f"{type(error).__name__}: {error}", self._key))
         status, words = error.status_code, said(error.body, self._key) or shown(error.message, self._key)
-        if status in (400, 422) and limit == "max_tokens" and "max_completion_tokens" in words:
-            self.token_limit = "max_completion_tokens"
+        other = other_limit(limit, status, words)
+        if other and limit == self._given_limit:
+            self.token_limit = other
             return None
         refused = refusal(self._config, status, words, _retry_after(error))
         if isinstance(refused, Fault):

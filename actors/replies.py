@@ -21,7 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import ray
 
@@ -127,10 +127,18 @@ class Recorder:
             self._sending = None
 
 
+@runtime_checkable
+class Keeping(Protocol):
+    """An engine whose requests outlive the process that asked: the same request is not sent again, it is picked up."""
+
+    async def has(self, request: LLMRequest, attempt: int) -> bool:
+        """Whether the request was sent before, and its answer is there or may still come."""
+
+
 class Work:
     """A dialogue at work: its calls so far, and the replies and views that it was given before a process died.
 
-    `again` are the calls that were made before and of which nothing came back.
+    `again` are the calls that were made before and of which nothing came back, except those that the engine kept.
     """
 
     def __init__(self, seed_id: str, recorder: Recorder, before: bytes = b"") -> None:
@@ -197,6 +205,9 @@ class Asking:
         self._known = known is not None
         if known is not None:
             return known
+        asked = self._id in self._work.again
+        if asked and isinstance(self._engine, Keeping) and await self._engine.has(request, attempt):
+            self._work.again.discard(self._id)
         self._work.recorder.add(self._work.seed_id, {"asked": self._id})
         self._reply = await self._engine.complete(request, attempt)
         return self._reply

@@ -164,6 +164,11 @@ def _verdicts(file: Path) -> Iterator[Verdict]:
     try:
         lines = file.read_text("utf-8").split("\n")
     except FileNotFoundError:
+        if (file.parent / "bench.jsonl").is_file():
+            raise ReviewsError(
+                f"{file.parent} is a benchmark, whose dialogues have no schemas for the memory; name a spot check, "
+                "made with: synuc review create --kind spot-check"
+            ) from None
         raise ReviewsError(
             f"there is no {file}; write it with: synuc review export --project {file.parent} (of a spot check)"
         ) from None

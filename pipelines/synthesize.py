@@ -163,6 +163,7 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         from actors.worker import SynthesisWorker
 
         placement = place(config.engines(), config.cluster, nodes())
+        most = config.cluster.max_workers or placement.workers
         here = ray.get_runtime_context().get_node_id()
         memory = start_memory(
             folder.path, config.method.k, config.method.update_threshold, lease_s(config), here, folder.url
@@ -181,24 +182,18 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         left = progress.total - len(finished)
         dialogues = min(placement.dialogues_in_flight, left)
         # Each block has a thread of its worker: larger ones where very many dialogues wait at once, as for batch files.
-        most = max(DIALOGUES_PER_BLOCK, dialogues // BLOCKS_IN_FLIGHT)
-        blocks = max(1, min(most, left // (4 * placement.workers)))
-        rows = pending.repartition(target_num_rows_per_block=blocks).map_batches(
+        largest = max(DIALOGUES_PER_BLOCK, dialogues // BLOCKS_IN_FLIGHT)
+        block = max(1, min(largest, left // (4 * most)))
+        rows = pending.repartition(target_num_rows_per_block=block).map_batches(
             cast(Any, SynthesisWorker),
-            fn_constructor_args=(config, memory, replies, placement.workers, dialogues, program(config.method.program)),
+            fn_constructor_args=(config, memory, replies, most, dialogues, program(config.method.program)),
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=placement.cpus,
             num_gpus=placement.gpus or None,
             # Ray would give each process as many threads as CPUs it reserves, which is one for an engine on CPUs.
             runtime_env={"env_vars": {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))}},
-            compute=ray.data.ActorPoolStrategy(
-                size=placement.workers,
-                # More blocks than dialogues in flight need: one that waits for its last dialogue leaves room.
-                max_tasks_in_flight_per_actor=4 * -(-dialogues // blocks),
-                max_concurrent_calls_per_actor=2 * -(-dialogues // blocks),
-                enable_true_multi_threading=True,
-            ),
+            compute=pool(placement.workers, most, -(-dialogues // block)),
         )
         tables: Iterable[Any] = rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         try:
@@ -207,6 +202,25 @@ def _stream(config: RunConfig, folder: RunFolder, finished: pa.Array, progress: 
         finally:
             # On a shared cluster the name must be free for the next start. What workers still say to `replies` counts.
             ray.kill(memory)
+
+
+def pool(least: int, most: int, blocks: int) -> Any:
+    """Workers, at least and at most so many; each has use for so many blocks at once.
+
+    While all have twice as many and more wait, Ray adds workers for which the cluster has room, and asks its autoscaler
+    for nodes. It ends a worker that has no block, and thus no dialogue, when few blocks are left.
+    """
+    import ray
+
+    return ray.data.ActorPoolStrategy(
+        min_size=least,
+        max_size=most,
+        # More blocks than dialogues in flight need: one that waits for its last dialogue leaves room. The quotient of
+        # these two has to be more than 1.75, or Ray would add no worker.
+        max_tasks_in_flight_per_actor=4 * blocks,
+        max_concurrent_calls_per_actor=2 * blocks,
+        enable_true_multi_threading=True,
+    )
 
 
 def _pending(folder: RunFolder, finished: pa.Array) -> Any:

@@ -106,8 +106,10 @@ class NotSignedIn(Refused):
 def routes(config: ReviewConfig, database: Database, project: int) -> APIRouter:
     """All routes of the project."""
     router = APIRouter(prefix="/api")
-    for part in (_session(config, database, project), _work(config, database), _lead(config, database)):
-        router.include_router(part)
+    router.include_router(_session(config, database, project))
+    router.include_router(_look(config, database))
+    router.include_router(_say(config.kind, database))
+    router.include_router(_lead(config, database))
     return router
 
 
@@ -197,7 +199,7 @@ def _read(kind: Kind, item: Item, caller: Caller, sent: Sent) -> Form:
         raise Refused("form", f"the answer is incomplete: {why}") from None
 
 
-def _work(config: ReviewConfig, database: Database) -> APIRouter:
+def _look(config: ReviewConfig, database: Database) -> APIRouter:
     router = APIRouter()
     kind, claim_s = config.kind, config.claim_hours * 3600
 
@@ -213,6 +215,23 @@ def _work(config: ReviewConfig, database: Database) -> APIRouter:
         """One of the caller's own items. Once it has moved on, that seals the caller's answers."""
         with database.writing() as session:
             return task(session, caller, kind, load(session, caller.project, id, lock=True))
+
+    @router.get("/progress")
+    def progress(caller: Who) -> dict[str, Any]:
+        """How far the project is, and how far people agree: before the end, that would tell annotators too much."""
+        with database.reading() as session:
+            done = figures.progress(session, caller.project)
+            shown = Role.LEAD in caller.roles or done["finished"] == done["items"]
+            agreement = figures.agreement(session, caller.project, kind) if shown else None
+            team = {"needed": needed(kind), "fewest": fewest(kind), "there": figures.roles(session, caller.project)}
+        done = done if shown else figures.discreet(done, caller.name)
+        return {"progress": done, "agreement": agreement, "team": team}
+
+    return router
+
+
+def _say(kind: Kind, database: Database) -> APIRouter:
+    router = APIRouter()
 
     @router.put("/items/{id}/draft", status_code=204)
     def draft(id: Id, sent: Sent, caller: Who) -> None:
@@ -247,17 +266,6 @@ def _work(config: ReviewConfig, database: Database) -> APIRouter:
         """Take the caller's last answer back."""
         with database.writing() as session:
             return task(session, caller, kind, tasks.undo(session, caller, kind, time.time()))
-
-    @router.get("/progress")
-    def progress(caller: Who) -> dict[str, Any]:
-        """How far the project is, and how far people agree: before the end, that would tell annotators too much."""
-        with database.reading() as session:
-            done = figures.progress(session, caller.project)
-            shown = Role.LEAD in caller.roles or done["finished"] == done["items"]
-            agreement = figures.agreement(session, caller.project, kind) if shown else None
-            team = {"needed": needed(kind), "fewest": fewest(kind), "there": figures.roles(session, caller.project)}
-        done = done if shown else figures.discreet(done, caller.name)
-        return {"progress": done, "agreement": agreement, "team": team}
 
     return router
 

@@ -97,11 +97,11 @@ def serve(folder: Path, db: str | None, host: str | None, port: int | None, cons
     Raises:
         Problem: the project, its database or the port can't be used.
     """
-    config = load_project(folder)
+    config = load_project(folder, db)
     own_host, own_port = place(config.url)
     host, port = host or own_host, own_port if port is None else port
     listening = _listen(host, port)
-    app = create_app(config, Database(db or config.db))
+    app = create_app(config, Database(config.db))
     shown = f"[{host}]" if ":" in host else host
     console.print(f"review  http://{shown}:{port}/  people open their own links; Ctrl-C stops it", soft_wrap=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy.engine import make_url
 
 from review import export as exporting
 from review import figures, projects, sources
@@ -19,9 +18,10 @@ from review.config import (
     FILE,
     ReviewConfig,
     ReviewError,
-    default_db,
     load_project,
     save_project,
+    sqlite_file,
+    sqlite_url,
 )
 from review.content import Entry
 from review.database import Database
@@ -53,7 +53,7 @@ def create(
     if (folder / "review.yaml").exists():
         raise ReviewError(f"{folder} holds a review project already; go on with: synuc review serve --project {folder}")
     name = name or folder.resolve().name
-    values = {"name": name, "kind": kind, "db": db or default_db(folder), "url": url}
+    values = {"name": name, "kind": kind, "db": db or sqlite_url(folder / "review.db"), "url": url}
     try:
         config = ReviewConfig.model_validate(values)
     except ValueError as error:
@@ -77,9 +77,9 @@ def create(
     )
 
 
-def link(folder: Path, name: str, roles: Sequence[str], console: Console) -> None:
+def link(folder: Path, db: str | None, name: str, roles: Sequence[str], console: Console) -> None:
     """Say a new link for a person; with roles, add one."""
-    config = load_project(folder)
+    config = load_project(folder, db)
     try:
         with Database(config.db).writing() as session:
             _say(console, projects.new_link(session, config, name, roles))
@@ -89,8 +89,8 @@ def link(folder: Path, name: str, roles: Sequence[str], console: Console) -> Non
 
 def agreement(folder: Path, db: str | None, as_json: bool, console: Console) -> None:
     """Say how far the project is and how far its people agree, with 95% intervals."""
-    config = load_project(folder)
-    with Database(db or config.db).reading() as session:
+    config = load_project(folder, db)
+    with Database(config.db).reading() as session:
         project = projects.find(session, config).id
         done = figures.progress(session, project)
         roles = figures.roles(session, project)
@@ -111,10 +111,10 @@ def agreement(folder: Path, db: str | None, as_json: bool, console: Console) -> 
 
 def export(folder: Path, db: str | None, shape: str, out: Path | None, sample: str | None, console: Console) -> None:
     """Write the project's items, and say how many of them and what was left out."""
-    config = load_project(folder)
+    config = load_project(folder, db)
     shares = None if sample is None else sources.read_shares(sample)
     path = out or folder / (exporting.NAMES[config.kind] if shape == "own" else f"{shape}.json")
-    database = Database(db or config.db)
+    database = Database(config.db)
     with database.reading() as session:
         project = projects.find(session, config).id
         exported = exporting.export(session, project, config, shape, path, shares)
@@ -129,8 +129,8 @@ def import_labels(folder: Path, db: str | None, file: Path, raters: Sequence[str
     named = dict(rater.partition("=")[::2] for rater in raters)
     if not all(named.values()):
         raise ReviewError("--rater: write it as ID=NAME, what Label Studio calls a person and what this project does")
-    config = load_project(folder)
-    with Database(db or config.db).writing() as session:
+    config = load_project(folder, db)
+    with Database(config.db).writing() as session:
         project = projects.find(session, config).id
         imported = import_label_studio(session, project, config.kind, file, named)
     for reason, number in sorted(imported.counts.items(), key=lambda pair: -pair[1]):
@@ -144,7 +144,7 @@ def _whole(folder: Path, config: ReviewConfig) -> Iterator[None]:
     Raises:
         ReviewError: the folder can't be made or written to.
     """
-    kept = make_url(config.db).database if config.db.startswith("sqlite") else None
+    kept = sqlite_file(config.db)
     database = [Path(f"{kept}{end}") for end in ("", "-wal", "-shm")] if kept else []
     new = [path for path in (folder / FILE, *database, folder, *folder.parents) if not path.exists()]
     try:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import ray
 from ray import serve
 from ray.serve import Application
+from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import LoggingConfig
 from rich.console import Console
@@ -34,6 +36,13 @@ REQUESTS = 2048
 """As many requests at once as one gateway, or the ledger, may have: beyond all that detectors and upstreams bear.
 As many again may wait for a gateway."""
 
+ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
+"""In a gateway's environment: no thread of its own, beside the replica's loop, for what it serves. It never blocks that
+loop, and with two threads every request and answer waits for the other one."""
+
+END_S = 30.0
+"""Seconds until Serve has ended; its own default."""
+
 QUIET = LoggingConfig(log_level="WARNING", enable_access_log=False)
 """Of Serve itself. The gateway logs its own line for every request."""
 
@@ -41,7 +50,12 @@ QUIET = LoggingConfig(log_level="WARNING", enable_access_log=False)
 def application(config: ServeConfig) -> Application:
     """The three deployments: Detector, Ledgers and Gateway. Needs a running Ray, whose resources it looks at."""
     detector = config.detector.model_copy(update={"engine": _absolute(config.detector)})
-    return Gateways.options(num_replicas=config.gateways, graceful_shutdown_timeout_s=detector.timeout_s).bind(
+    gateways = Gateways.options(
+        num_replicas=config.gateways,
+        graceful_shutdown_timeout_s=detector.timeout_s,
+        ray_actor_options={"num_cpus": 0, "runtime_env": {"env_vars": ONE_LOOP}},
+    )
+    return gateways.bind(
         config.model_copy(update={"detector": detector}),
         Detectors.options(
             **scaling(detector),
@@ -111,7 +125,7 @@ def stop() -> None:
     with suppress(TimeoutError):
         serve.delete(NAME)
     if not serve.status().applications:
-        serve.shutdown()  # type: ignore[no-untyped-call]
+        _end_serve()
 
 
 def check(config: ServeConfig) -> None:
@@ -216,6 +230,20 @@ def _absolute(detector: DetectorConfig) -> VllmEngine:
     if engine.adapter:
         places["adapter"] = os.path.abspath(engine.adapter)
     return engine.model_copy(update=places)
+
+
+def _end_serve() -> None:
+    """Ask Serve to end, and wait until it has.
+
+    `serve.shutdown` waits inside a call that the controller's end breaks off: Ray then prints that a task failed.
+    """
+    controller: Any = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    ray.get(controller.graceful_shutdown.remote(wait=False))
+    until = time.monotonic() + END_S
+    with suppress(ValueError):  # there is none of that name any more
+        while time.monotonic() < until:
+            ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+            time.sleep(0.1)
 
 
 def _free_port(host: str) -> int:

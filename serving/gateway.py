@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -86,7 +87,7 @@ def create_app(
         Problem: a key that the configuration names is not in the environment.
     """
     keys = keys_of(config)
-    metrics = Metrics()
+    metrics = Metrics(uuid.uuid4().hex[:8] if config.gateways > 1 else "")
     upstream = upstream_of(config, metrics)
     judge = Judge(config, detect, ledger, metrics)
 

@@ -7,9 +7,11 @@ import hashlib
 import json
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.detection import Detection
@@ -21,10 +23,15 @@ CLIENT_GONE = 499
 """The status under which a request is counted whose client went away before its answer (as nginx does)."""
 
 
-class Metrics:
-    """The counters of one app, in a registry of their own."""
+class Metrics(Collector):
+    """The counters of one app, in a registry of their own.
 
-    def __init__(self) -> None:
+    `gateway` names the app where there are several, whose counters reach Prometheus by turns from one address: it
+    becomes a label of all that they expose, so that nothing is taken for a counter that began anew.
+    """
+
+    def __init__(self, gateway: str = "") -> None:
+        self._gateway = gateway
         self.registry = registry = CollectorRegistry()
         self.requests = Counter("synuc_requests", "Requests", ["method", "route", "status"], registry=registry)
         self.labels = Counter("synuc_detections", "Detections by label", ["label"], registry=registry)
@@ -51,7 +58,16 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """All of it in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """What prometheus_client asks of a registry."""
+        for metric in self.registry.collect():
+            if self._gateway:
+                metric.samples = [
+                    sample._replace(labels={**sample.labels, "gateway": self._gateway}) for sample in metric.samples
+                ]
+            yield metric
 
 
 @dataclass

@@ -44,13 +44,14 @@ def link(
     project: Folder,
     name: Annotated[str, typer.Argument(help="A person's name.")],
     roles: Annotated[list[str], typer.Option("--role", help="Adds the person, with this role; again for more.")] = [],
+    db: Db = None,
 ) -> None:
     """Print a new link for a person who lost theirs, or for a new person."""
     from rich.console import Console
 
     from review.jobs import link as job
 
-    job(project, name, roles, Console())
+    job(project, db, name, roles, Console())
 
 
 @app.command()

@@ -171,8 +171,8 @@ class Cluster(Section):
     max_workers: int | None = Field(
         None,
         ge=1,
-        description="so many may a synthesis have while there is work and room for them, as nodes come; `workers`, or "
-        "what its start finds, is the least; none: no more than that. Not for endpoints or batch files",
+        description="so many may a synthesis come to have while there is work, and GPUs (else CPUs) for them, as nodes "
+        "join; `workers`, or what its start finds, is the least; none: no more than that",
     )
     dialogues_in_flight: int | None = Field(
         None, ge=1, description="per worker; none: one and a half for each of the engine's slots (max_in_flight)"

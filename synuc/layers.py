@@ -143,7 +143,7 @@ def _explain(
     for item in error.errors():
         path = (*prefix, *_path(item["loc"], data))
         where = next((came_from[path[:n]] for n in range(len(path), 0, -1) if path[:n] in came_from), "the config")
-        line = f"{where}: {'.'.join(path)}: {item['msg'].removeprefix('Value error, ')}"
+        line = ": ".join(filter(None, (where, ".".join(path), item["msg"].removeprefix("Value error, "))))
         if item["type"] == "extra_forbidden":
             keys = [".".join((*prefix, key)) for key in _valid_keys(model)]
             near = difflib.get_close_matches(".".join(path), keys, n=1, cutoff=0.3)

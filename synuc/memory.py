@@ -133,11 +133,6 @@ class MemoryState(BaseModel):
         for shelf in self.shelves.values():
             self._end_lease(shelf)
 
-    @property
-    def leases_out(self) -> bool:
-        """Whether a lease was granted that has neither committed nor been given back, expired or not."""
-        return any(shelf.leased for shelf in self.shelves.values())
-
     def holds(self, lease: Lease) -> bool:
         shelf = self.shelves[lease.speaking]
         return bool(shelf.leased) and shelf.leases == lease.number and shelf.version == lease.version

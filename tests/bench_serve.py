@@ -2,13 +2,14 @@
 
 (a) Detections per second against plain vLLM (`vllm.entrypoints.openai.api_server`) that is fed the same prompts with
     the same settings and as many clients, one side at a time, in turns. Target: at least 0.9.
-(b) Milliseconds that the gateway adds where nothing is detected, against asking the upstream directly, in turns.
-    Target: p50 at most 5, p99 at most 20. Besides, what the guard adds to a first message, about which no model is
-    asked.
+(b) Milliseconds that the gateway adds where nothing is detected, against asking the upstream directly, in turns: to
+    the list of models, and to a chat request that ends with a tool's answer. Target: p50 at most 5, p99 at most 20.
+    Besides, what it adds to a first message, which goes to a detector, but to no model.
 (c) Minutes of steady load: errors, and memory at its end over memory at its beginning. Target: none, and no growth.
 (d) Twice as many clients as engine and queue take: how many get a 503, and the p99 of those that are let in.
 
-`python -m tests.bench_serve --minutes 1` for a short look.
+Each row is printed as soon as it is measured. `python -m tests.bench_serve --minutes 1` for a short look, and
+`python -m tests.bench_serve latency` for one part: latency (b), endurance (c, d) or throughput (a).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,6 @@ from typing import Any
 import httpx
 import psutil
 from ray import serve
-from rich.console import Console
-from rich.table import Table
 
 from actors.embedded import embedded_model
 from actors.engine import FIRST_TOKENS
@@ -109,6 +108,11 @@ def until(seconds: float, first: int) -> Iterator[tuple[str, dict[str, Any]]]:
     return itertools.takewhile(lambda _: time.monotonic() < end, map(ours, itertools.count(first)))
 
 
+def row(what: str, measured: str, target: str = "") -> None:
+    """One figure, printed at once: the next one may take ten minutes, or fail."""
+    print(f"{what:<42} {measured:<62} {target}".rstrip(), flush=True)
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
@@ -175,37 +179,52 @@ def rate(url: str, question: Any, first: int, requests: int, clients: int) -> fl
     return requests / seconds
 
 
-def throughput(table: Table, rounds: int, requests: int, clients: int) -> None:
+def throughput(rounds: int, requests: int, clients: int) -> None:
     mine, theirs = [], []
     for turn in range(rounds):
         with service() as (url, _):
             mine.append(rate(url, ours, 10_000 * turn, requests, clients))
         with plain_vllm() as url:
             theirs.append(rate(url, plain, 10_000 * turn, requests, clients))
-    ratio = statistics.mean(mine) / statistics.mean(theirs)
-    table.add_row("detections/s, service", " ".join(f"{value:.2f}" for value in mine), "")
-    table.add_row("detections/s, plain vLLM", " ".join(f"{value:.2f}" for value in theirs), "")
-    table.add_row("service over plain", f"{ratio:.2f}", "at least 0.9")
+        row(f"detections/s, round {turn + 1}", f"service {mine[-1]:.2f}, plain vLLM {theirs[-1]:.2f}")
+    row("service over plain", f"{statistics.mean(mine) / statistics.mean(theirs):.2f}", "at least 0.9")
 
 
-def latency(table: Table, samples: int) -> None:
-    with running_upstream() as upstream, service(f"upstream.base_url={upstream.url}") as (url, _):
-        chat = {"model": "echo", "messages": [{"role": "user", "content": "Hello"}]}
-        with httpx.Client(timeout=60) as client:
-            for what, path, body, target in (
-                ("added, nothing detected", "/models", None, "p50 at most 5, p99 at most 20"),
-                ("added, guard on a first message", "/chat/completions", chat, ""),
-            ):
-                seconds: dict[str, list[float]] = {upstream.url: [], f"{url}/v1": []}
-                for _ in range(samples):
-                    for base, into in seconds.items():
-                        begun = time.perf_counter()
-                        answer = client.post(base + path, json=body) if body else client.get(base + path)
-                        into.append(time.perf_counter() - begun)
-                        answer.raise_for_status()
-                direct, through = seconds.values()
-                p50, p99 = (1000 * (percentile(through, p) - percentile(direct, p)) for p in (0.5, 0.99))
-                table.add_row(f"ms {what}", f"p50 {p50:.1f}, p99 {p99:.1f}", target)
+def latency(samples: int) -> None:
+    user = {"role": "user", "content": "Hello"}
+    call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    called: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
+    tool: list[dict[str, Any]] = [user, called, {"role": "tool", "tool_call_id": "c", "content": "12 degrees"}]
+    target = "p50 at most 5, p99 at most 20"
+    cases: list[tuple[str, list[dict[str, Any]], str]] = [
+        ("the list of models", [], target),
+        ("a chat without detection", tool, target),
+        ("a first message", [user], ""),
+    ]
+    with (
+        running_upstream() as upstream,
+        service(f"upstream.base_url={upstream.url}") as (url, _),
+        httpx.Client(timeout=60) as client,
+    ):
+        for what, messages, wanted in cases:
+            direct, through = taken(client, upstream.url, f"{url}/v1", messages, samples)
+            p50, p99 = (1000 * (percentile(through, p) - percentile(direct, p)) for p in (0.5, 0.99))
+            row(f"ms added to {what}", f"p50 {p50:.1f}, p99 {p99:.1f}", wanted)
+
+
+def taken(
+    client: httpx.Client, direct: str, through: str, messages: list[dict[str, Any]], samples: int
+) -> tuple[list[float], list[float]]:
+    """Seconds of each request to either address, in turns: of chats, or without messages of lists of models."""
+    seconds: dict[str, list[float]] = {direct: [], through: []}
+    body = {"model": "echo", "messages": messages}
+    for _ in range(samples):
+        for base, into in seconds.items():
+            begun = time.perf_counter()
+            answer = client.post(f"{base}/chat/completions", json=body) if messages else client.get(f"{base}/models")
+            into.append(time.perf_counter() - begun)
+            answer.raise_for_status()
+    return seconds[direct], seconds[through]
 
 
 async def steady(url: str, seconds: float, clients: int) -> tuple[list[Asked], list[int]]:
@@ -233,7 +252,7 @@ def _memory() -> int:
     return total
 
 
-def endurance(table: Table, minutes: float) -> None:
+def endurance(minutes: float) -> None:
     with service() as (url, config):
         engine, queue = config.detector.engine.max_in_flight, config.detector.queue
         answers, memory = asyncio.run(steady(url, 60 * minutes, engine))
@@ -241,8 +260,8 @@ def endurance(table: Table, minutes: float) -> None:
         # The first third warms up: the caches of prefixes, allocators and connections fill.
         third = max(1, len(memory) // 3)
         early, late = statistics.mean(memory[third : 2 * third]), statistics.mean(memory[2 * third :])
-        table.add_row(f"{minutes:g} minutes, {len(answers)} detections", f"{errors} errors", "none")
-        table.add_row("memory, last third over second", f"{late / 2**20:.0f} MiB / {early / 2**20:.0f}", "no growth")
+        row(f"{minutes:g} minutes, {len(answers)} detections", f"{errors} errors", "none")
+        row("memory, last third over second", f"{late / 2**20:.0f} MiB / {early / 2**20:.0f}", "no growth")
         full = asyncio.run(load(url, until(20, 2_000_000), engine + queue))
         twice = asyncio.run(load(url, until(20, 3_000_000), 2 * (engine + queue)))
         for what, found in (("at capacity", full), ("at twice the capacity", twice)):
@@ -250,23 +269,28 @@ def endurance(table: Table, minutes: float) -> None:
             refused = sum(answer.status == 503 for answer in found)
             other = len(found) - len(accepted) - refused
             figures = f"{len(accepted)} let in, p99 {percentile(accepted, 0.99):.1f} s; {refused} got 503; {other} else"
-            table.add_row(what, figures, "p99 bounded, none else")
+            row(what, figures, "p99 bounded, none else")
 
 
 def main() -> None:
-    """Measure all and print the table."""
+    """Measure all, or the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="latency, endurance, throughput; none: all of them")
     parser.add_argument("--rounds", type=int, default=3, help="of (a)")
     parser.add_argument("--requests", type=int, default=200, help="of each side in a round of (a)")
     parser.add_argument("--clients", type=int, default=16, help="at once, in (a)")
     parser.add_argument("--samples", type=int, default=1000, help="of (b)")
     parser.add_argument("--minutes", type=float, default=10.0, help="of (c)")
     options = parser.parse_args()
-    table = Table("what", "measured", "target")
-    latency(table, options.samples)
-    endurance(table, options.minutes)
-    throughput(table, options.rounds, options.requests, options.clients)
-    Console().print(table)
+    parts: dict[str, Callable[[], None]] = {
+        "latency": lambda: latency(options.samples),
+        "endurance": lambda: endurance(options.minutes),
+        "throughput": lambda: throughput(options.rounds, options.requests, options.clients),
+    }
+    if unknown := set(options.parts) - parts.keys():
+        parser.error(f"no part {', '.join(unknown)}: choose from {', '.join(parts)}")
+    for part in options.parts or parts:
+        parts[part]()
 
 
 if __name__ == "__main__":

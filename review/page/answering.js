@@ -182,7 +182,7 @@ function found({ findings, form }, actions, t) {
       ${findings.map(
         ({ code, must, words }) => html`
           <li key=${code} class=${must ? "must" : ""} data-code=${code}>
-            ${t(`found_${code}`)}${words.length > 0 && ` (${words.join(", ")})`}
+            ${t(`found_${code}`)}${words.length > 0 && ` (${words.join(", ")})`}${" "}
             ${!must && form.confirmed && html`
               <button type="button" class="link" disabled=${confirmed.includes(code)} onClick=${() => actions.confirm(code)}>
                 ${confirmed.includes(code) ? t("confirmed") : t("standBy")}

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { answered, begin, complete, keyed } from "./forms.js";
-import { preferred, translator } from "./texts.js";
+import { prefer, preferred, translator } from "./texts.js";
 import { render } from "./shared/vendor/preact.js";
 import { page } from "./view.js";
 
@@ -98,7 +98,8 @@ function save() {
         localStorage.removeItem(place(task));
       }
     } catch (failure) {
-      if (failure.code === "offline") timer = setTimeout(save, POLL);
+      // A server that is being started again is away, or a proxy in front of it says so.
+      if (failure.code === "offline" || failure.code === "fault") timer = setTimeout(save, POLL);
       else fail(failure);
     }
     draw();
@@ -137,6 +138,11 @@ const actions = {
   set(changes) {
     Object.assign(state, changes);
     draw();
+  },
+
+  speak(language) {
+    prefer(language);
+    actions.set({ language });
   },
 
   /** Changes the form, and keeps the change. */

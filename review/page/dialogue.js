@@ -14,7 +14,7 @@ export function dialogue({ system, turns }, unfolded, actions, t) {
   const shown = (turn, index) => turnOf(turn, index, unfolded, actions, t);
   return html`
     <section class="dialogue" aria-label=${t("dialogue")}>
-      ${system && message("system", system, "s", unfolded, actions, t)}
+      ${system && message("system", t("system"), system, "s", unfolded, actions, t)}
       ${folded
         ? html`
             ${turns.slice(0, FIRST).map(shown)}
@@ -31,18 +31,18 @@ export function dialogue({ system, turns }, unfolded, actions, t) {
 function turnOf({ user, assistant }, index, unfolded, actions, t) {
   return html`
     <div class="turn" key=${index}>
-      ${message("user", user, `u${index}`, unfolded, actions, t)}
-      ${message("assistant", assistant, `a${index}`, unfolded, actions, t)}
+      ${message("user", t("user"), user, `u${index}`, unfolded, actions, t)}
+      ${message("assistant", t("assistant"), assistant, `a${index}`, unfolded, actions, t)}
     </div>
   `;
 }
 
-function message(role, text, id, unfolded, actions, t) {
+function message(role, title, text, id, unfolded, actions, t) {
   const long = text.length > LONG;
   const folded = long && !unfolded.has(id);
   return html`
     <div class=${`message ${role}`}>
-      <h3>${t(role)}</h3>
+      <h3>${title}</h3>
       ${folded
         ? html`
             <div class="text" dir="auto">${text.slice(0, KEPT)}…</div>
@@ -58,11 +58,6 @@ function message(role, text, id, unfolded, actions, t) {
 }
 
 /** The follow-up, set apart from the dialogue. */
-export function followUp(text, title) {
-  return html`
-    <section class="follow">
-      <h3>${title}</h3>
-      <div class="text" dir="auto">${text}</div>
-    </section>
-  `;
+export function followUp(text, title, unfolded, actions, t) {
+  return html`<section class="follow">${message("last", title, text, "last", unfolded, actions, t)}</section>`;
 }

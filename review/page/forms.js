@@ -1,6 +1,7 @@
 /** What a person fills in at each step: the empty form, what a key sets, and what is sent. */
 
 export const LABELS = ["ND", "ER", "IC"];
+export const STEPS = ["label", "compare", "adjudicate", "target", "rewrite", "review", "vote", "done", "excluded"];
 
 /** Whether a task asks for a label: at step "label", and where a third settles one. */
 export const asksLabel = (task, kind) => task.step === "label" || (task.step === "adjudicate" && kind !== "pairwise");

@@ -1,10 +1,9 @@
 /** What only leads see: all items, one of them with all that was said, and the log. */
 
 import { dialogue, followUp } from "./dialogue.js";
+import { STEPS } from "./forms.js";
 import { html } from "./shared/html.js";
 import { opinion } from "./view.js";
-
-const STEPS = ["label", "compare", "adjudicate", "target", "rewrite", "review", "vote", "done", "excluded"];
 
 export function itemsPage({ list, listed }, actions, t) {
   if (!list) return html`<p>${t("loading")}</p>`;
@@ -50,7 +49,7 @@ export function itemPage({ seen, unfolded }, actions, t) {
   return html`
     <div class="desk" data-item=${item.id} data-step=${step}>
       <div class="reading">
-        ${dialogue(item, unfolded, actions, t)} ${followUp(item.follow_up, t("followUp"))}
+        ${dialogue(item, unfolded, actions, t)} ${followUp(item.follow_up, t("followUp"), unfolded, actions, t)}
         ${["a", "b"].map((side) => item[side] && html`<section key=${side} class="reasoning"><h3>${side.toUpperCase()}</h3><pre dir="auto">${item[side]}</pre></section>`)}
       </div>
       <div class="doing">
@@ -81,8 +80,7 @@ export function logPage({ log, language }, actions, t) {
         ${log.map(
           ({ id, at, who, what, item, detail }) => html`
             <li key=${id}>
-              <time>${time.format(at * 1000)}</time> <strong>${who ?? t("commandLine")}</strong> ${what} ${item && `#${item}`}
-              <code>${JSON.stringify(detail)}</code>
+              <time>${time.format(at * 1000)}</time> <strong>${who ?? t("commandLine")}</strong> ${what} ${item && `#${item}`} <code>${JSON.stringify(detail)}</code>
             </li>
           `,
         )}

@@ -25,7 +25,7 @@ export const TEXTS = {
     more: "Show {characters} more characters",
     less: "Fold",
     followUp: "Follow-up",
-    original: "The user’s own follow-up (will be replaced)",
+    original: "The user’s own follow-up (a rewrite replaces it)",
     gold: "Annotated rationale",
 
     answer: "Your answer",
@@ -121,6 +121,10 @@ export const TEXTS = {
     step_judged: "Judged by two",
 
     results: "Results",
+    disputed: "disputed",
+    win: "the first model’s is closer",
+    tie: "alike",
+    loss: "the second model’s is closer",
     people: "Answers",
     team: "People",
     needed: "needed",
@@ -186,7 +190,7 @@ export const TEXTS = {
     more: "再显示 {characters} 个字符",
     less: "收起",
     followUp: "后续消息",
-    original: "用户原来的后续消息（将被替换）",
+    original: "用户原来的后续消息（改写会替换它）",
     gold: "标注的冲突依据",
 
     answer: "你的回答",
@@ -282,6 +286,10 @@ export const TEXTS = {
     step_judged: "两人已判断",
 
     results: "结果",
+    disputed: "有分歧",
+    win: "第一个模型更接近",
+    tie: "差不多",
+    loss: "第二个模型更接近",
     people: "回答数",
     team: "人员",
     needed: "需要",
@@ -327,9 +335,15 @@ export const TEXTS = {
   },
 };
 
-/** The language to begin with. */
+const CHOSEN = "synuc-review/language";
+
+/** The language to begin with: the one that was chosen in this browser, else the browser's own. */
 export function preferred() {
-  return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
+  return localStorage.getItem(CHOSEN) ?? (navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en");
+}
+
+export function prefer(language) {
+  localStorage.setItem(CHOSEN, language);
 }
 
 /** A function that gives the text of a name, its `{…}` filled in. */

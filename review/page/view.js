@@ -2,6 +2,7 @@
 
 import { answering, candidate, reasons } from "./answering.js";
 import { dialogue, followUp } from "./dialogue.js";
+import { LABELS, STEPS } from "./forms.js";
 import { html } from "./shared/html.js";
 import { itemPage, itemsPage, logPage } from "./leading.js";
 import { LANGUAGES } from "./texts.js";
@@ -35,7 +36,7 @@ function header(state, actions, t) {
       </nav>
       ${bar && html`<label class="bar">${t(lead ? "finished" : "judged", bar)} <progress max=${bar.items} value=${bar.finished}></progress></label>`}
       <span class="who">${me.name}</span>
-      <select id="language" aria-label=${t("language")} value=${language} onChange=${(event) => actions.set({ language: event.target.value })}>
+      <select id="language" aria-label=${t("language")} value=${language} onChange=${(event) => actions.speak(event.target.value)}>
         ${Object.entries(LANGUAGES).map(([code, name]) => html`<option key=${code} value=${code}>${name}</option>`)}
       </select>
       <button type="button" class="quiet" id="leave" onClick=${actions.leave}>${t("leave")}</button>
@@ -70,7 +71,7 @@ function work(state, actions, t) {
     <div class="desk" key=${`${task.item.id}-${task.step}-${task.round}`} data-item=${task.item.id} data-step=${task.step}>
       <div class="reading">
         <p class="facts">${[task.item.subset, task.item.task, task.item.language].filter(Boolean).join(" · ")}</p>
-        ${dialogue(task.item, state.unfolded, actions, t)} ${about(state, t)}
+        ${dialogue(task.item, state.unfolded, actions, t)} ${about(state, actions, t)}
       </div>
       <div class="doing">
         ${said(task, state.me.kind, t)} ${answering(state, actions, t)}
@@ -81,12 +82,12 @@ function work(state, actions, t) {
 }
 
 /** What is judged: the follow-up, or the two reasonings. A candidate stands beside its form. */
-function about({ task, me }, t) {
+function about({ task, me, unfolded }, actions, t) {
   if (task.step === "review" || task.step === "vote") return null;
   const { item } = task;
   const original = task.step === "rewrite" || task.step === "target";
   return html`
-    ${followUp(item.follow_up, t(original ? "original" : "followUp"))}
+    ${followUp(item.follow_up, t(original ? "original" : "followUp"), unfolded, actions, t)}
     ${me.kind === "pairwise" &&
     html`
       <section class="gold">
@@ -138,12 +139,12 @@ export function opinion({ step, round, number, mine, who, form }, t) {
 function progressPage({ progress }, _, t) {
   if (!progress) return html`<p>${t("loading")}</p>`;
   const { steps, results, people } = progress.progress;
-  const columns = [...new Set(Object.values(steps).flatMap(Object.keys))];
+  const columns = [...STEPS, "waiting", "judged"].filter((step) => step in steps.all);
   return html`
     <section>
       <h2>${t("place_progress")}</h2>
       ${table("", columns.map((step) => t(`step_${step}`)), Object.entries(steps).map(([name, counts]) => [language(name, t), ...columns.map((step) => counts[step] ?? 0)]))}
-      ${Object.keys(results).length > 0 && html`<h3>${t("results")}</h3>${pairs(results, (name) => (name in { ND: 1, ER: 1, IC: 1 } ? t(name) : name))}`}
+      ${Object.keys(results).length > 0 && html`<h3>${t("results")}</h3>${pairs(ordered(results, RESULTS), t)}`}
       <h3>${t("people")}</h3>
       ${pairs(people, (name) => name)}
     </section>
@@ -178,10 +179,12 @@ function agreements({ found, ...groups }, t) {
         ${table("", ["n", ...statistics.map((key) => t(`statistic_${key}`))], Object.entries(rows).map(([group, values]) => [language(group, t), values.n, ...statistics.map((key) => share(values[key]))]))}
       `;
     })}
-    ${found && html`<h3>${t("agreement_found")}</h3>${table("", ["ND", "ER", "IC", "disputed"], Object.entries(found).map(([label, counts]) => [label, ...["ND", "ER", "IC", "disputed"].map((key) => counts[key] ?? 0)]))}`}
+    ${found && html`<h3>${t("agreement_found")}</h3>${table("", [...LABELS, t("disputed")], Object.entries(ordered(found, LABELS)).map(([label, counts]) => [label, ...[...LABELS, "disputed"].map((key) => counts[key] ?? 0)]))}`}
   `;
 }
 
+const RESULTS = [...LABELS, "win", "tie", "loss", "disputed"];
+const ordered = (counts, names) => Object.fromEntries(names.filter((name) => name in counts).map((name) => [name, counts[name]]));
 const language = (name, t) => (name === "all" ? t("all") : name);
 
 const pairs = (counts, title) => html`<ul class="counts">${Object.entries(counts).map(([name, n]) => html`<li key=${name}>${title(name)}: ${n}</li>`)}</ul>`;

@@ -81,6 +81,7 @@ def test_a_stopped_run_goes_on_with_the_batches_it_has_sent(tmp_path: Path, endp
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     whole(tmp_path / "run")
     assert set(Counter(batches.sent).values()) == {1}
+    assert not any(RunFolder(tmp_path / "run").read("calls")["again"].to_pylist())
 
 
 def test_somebody_else_answers_the_files(tmp_path: Path) -> None:

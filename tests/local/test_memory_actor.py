@@ -44,6 +44,20 @@ def test_killed_while_written_to_it_keeps_what_it_acknowledged(tmp_path: Path) -
     assert len(set(recorded)) == 600
 
 
+def test_leases_outlive_a_killed_actor_and_not_the_driver(tmp_path: Path) -> None:
+    here = ray.get_runtime_context().get_node_id()
+    memory = start_memory(tmp_path / "lives", 3, 2, 600.0, here)
+    assert ray.get(memory.record.remote(a_trajectory("a"))) is None
+    lease = ray.get(memory.record.remote(a_trajectory("b")))
+    ray.kill(memory, no_restart=False)
+    assert ray.get(memory.record.remote(a_trajectory("c"))) is None
+    ray.kill(memory)
+    memory = start_memory(tmp_path / "lives", 3, 2, 600.0, here)
+    assert not ray.get(memory.commit.remote(lease, ("a",), ()))
+    assert ray.get(memory.record.remote(a_trajectory("d"))).number == lease.number + 1
+    ray.kill(memory)
+
+
 def test_a_name_belongs_to_one_run_folder(tmp_path: Path) -> None:
     here = ray.get_runtime_context().get_node_id()
     memory = start_memory(tmp_path / "a" / "same", 3, 10, 600.0, here)

@@ -17,10 +17,12 @@ from actors.batch_engine import BatchFiles
 from actors.batch_files import waiting
 from actors.engine import Call, Completion, EngineUnavailable, ask, build_engine
 from actors.openai_api import body
+from actors.replies import Recorder, ReplyFiles, Work
 from synuc.config import BatchEngine
 from synuc.types import CallFailed, LLMRequest
 from tests.batch_standin import Batches, answer_line, batch_endpoint
 from tests.standin import Running, Standin, arguments
+from tests.unit.test_replies import Actor, Engine
 
 ANSWERING = Standin(arguments([]))
 
@@ -171,6 +173,54 @@ def test_a_stopped_engine_takes_the_answers_there_are_and_asks_nothing_twice(tmp
     asyncio.run(continued())
 
 
+def test_it_says_which_requests_it_has_kept(tmp_path: Path) -> None:
+    async def stopped() -> None:
+        async with engine(tmp_path) as made:
+            calls = asked(made, *(request(content) for content in ("answered", "open", "refused", "lost")))
+            await until(lambda: waves(tmp_path))
+            (wave,) = waves(tmp_path)
+            lines = [*good(wave[:1]), *bad(wave[2:3], 400), *bad(wave[3:], 500)]
+            put(tmp_path, "a", lines)
+            calls.cancel()
+
+    async def continued() -> None:
+        async with engine(tmp_path) as made:
+            contents = ("answered", "open", "refused", "lost", "new")
+            assert [await made.has(request(content), 0) for content in contents] == [True, True, True, False, False]
+            assert not await made.has(request("open"), 1)
+
+    asyncio.run(stopped())
+    asyncio.run(continued())
+
+
+def test_a_stopped_dialogue_counts_as_asked_once_what_was_in_a_file(tmp_path: Path) -> None:
+    files = ReplyFiles(str(tmp_path))
+    folder = tmp_path / "batches"
+
+    async def dialogue(killed: bool) -> list[Call]:
+        process = Engine()
+        recorder = Recorder(Actor(files, process))
+        work = Work("s", recorder, await recorder.read("s"))
+        async with engine(folder) as made:
+            asking = work.asking(made, lambda call: None)
+            call = asyncio.create_task(ask(asking, request(), asking.record, 1))
+            await until(lambda: waves(folder))
+            await recorder.written()
+            if killed:
+                process.dead = True
+                call.cancel()
+            else:
+                put(folder, "a", good(waves(folder)[0]))
+            await asyncio.wait([call])
+            await recorder.written()
+            return work.ledger
+
+    asyncio.run(dialogue(killed=True))
+    (call,) = asyncio.run(dialogue(killed=False))
+    assert (call.error, call.again) == ("", False)
+    assert len(waves(folder)) == 1
+
+
 def test_a_line_counts_once_it_is_ended(tmp_path: Path) -> None:
     async def main() -> None:
         async with engine(tmp_path) as made:
@@ -207,6 +257,11 @@ def test_lines_of_no_use_are_counted_and_stay(tmp_path: Path) -> None:
         (400, "maximum context length is 8 tokens", "context_length"),
         (400, "content management policy", "content_filter"),
         (422, "no", "bad_request"),
+        (
+            400,
+            "max_tokens or max_completion_tokens exceed the maximum context length of 8",
+            "context_length",
+        ),
     ],
 )
 def test_what_an_error_line_refuses_fails_at_once(tmp_path: Path, status: int, message: str, kind: str) -> None:

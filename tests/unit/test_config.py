@@ -195,6 +195,7 @@ def test_an_unknown_key_of_an_override_names_the_override(write: Write) -> None:
         ("method: {alpha: -0.1}", "method.alpha", "(got -0.1)"),
         ("method: {labels: [IC, XX]}", "method.labels.1", "(got 'XX')"),
         ("method: {k: 0}", "method.k", "(got 0)"),
+        ("cluster: {workers: 4, max_workers: 3}", "cluster", "max_workers=3 is less than workers=4"),
         ("method: {memory: maybe}", "method.memory", "(got 'maybe')"),
         ("method: 3", "method", "(got 3)"),
         ("seeds: {paths: a.jsonl}", "seeds.paths", "(got 'a.jsonl')"),

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, cast
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,7 +28,7 @@ from actors.engine import (
     sampling_seed,
     sampling_temperature,
 )
-from actors.openai_api import body, completion
+from actors.openai_api import body, completion, other_limit
 from actors.openai_engine import OpenAIEndpoint
 from synuc.config import OpenAIEngine, Price
 from synuc.types import CallFailed, LLMRequest, Spoken
@@ -186,6 +188,40 @@ def test_an_endpoint_without_structured_output_says_which_mode_to_take(standin: 
 def test_models_that_want_max_completion_tokens_get_it(standin: Standin) -> None:
     values, _ = run_calls(config(standin().url, model="modern"), request("a"), request("b"))
     assert all(isinstance(value, Reply) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said", "other"),
+    [
+        ("max_tokens", "'max_tokens' is not supported, use 'max_completion_tokens' instead", "max_completion_tokens"),
+        ("max_completion_tokens", "unknown field max_completion_tokens, did you mean max_tokens", "max_tokens"),
+        ("max_tokens", "max_tokens is too large", None),
+        ("max_tokens", "max_tokens or max_completion_tokens exceed the maximum context length of 8", None),
+    ],
+)
+def test_an_error_says_whether_the_token_limit_has_another_name(limit: str, said: str, other: str | None) -> None:
+    assert other_limit(limit, 400, said) == other_limit(limit, 422, said) == other
+    assert other_limit(limit, 500, said) is None
+
+
+def test_an_endpoint_that_takes_neither_name_of_the_token_limit_is_not_asked_for_ever() -> None:
+    asked: list[str] = []
+
+    async def refuse(got: web.Request) -> web.Response:
+        asked.append(*(name for name in await got.json() if name.endswith("_tokens")))
+        return web.json_response({"error": {"message": "neither max_tokens nor max_completion_tokens"}}, status=400)
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", refuse)
+        async with TestServer(app) as server:
+            made = OpenAIEndpoint(config(str(server.make_url("/v1"))))
+            with pytest.raises(CallFailed, match="neither"):
+                await made.complete(request(), 0)
+            await made.close()
+
+    asyncio.run(main())
+    assert asked == ["max_tokens", "max_completion_tokens"]
 
 
 def test_an_unreachable_port_is_given_up_in_time() -> None:

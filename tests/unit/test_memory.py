@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from actors.memory import Memory
 from synuc.memory import Lease, MemoryState, Trajectory
 from synuc.speaking import Speaking
 from tests.scripted import a_trajectory
@@ -152,6 +154,50 @@ def test_a_released_lease_comes_back_after_another_threshold_of_trajectories() -
     leased(memory, now=2.0)
 
 
+def test_voided_leases_pass_on_at_once_and_the_stale_ones_change_nothing() -> None:
+    memory = a_memory(4)
+    stale = leased(memory, now=0.0, seconds=1000.0)
+    memory.void()
+    assert not memory.commit(stale, ("t0",), ())
+    # Without waiting for more trajectories, which a lease that is given back would have to.
+    fresh = leased(memory, now=1.0)
+    assert names(fresh.successes) == names(stale.successes)
+    assert not memory.commit(stale, ("t0",), ())
+    assert memory.commit(fresh, ("t2",), ())
+
+
+def test_a_new_driver_voids_what_an_earlier_ones_workers_held_and_a_restarted_actor_does_not(tmp_path: Path) -> None:
+    def actor() -> Memory:
+        return Memory(str(tmp_path), 3, 4, 1000.0)
+
+    first = actor()
+    for n in range(3):
+        assert first.record(a_trajectory(f"t{n}")) is None
+    lease = first.record(a_trajectory("t3"))
+    assert lease is not None
+
+    restarted = actor()
+    assert restarted.record(a_trajectory("t3")) is None
+    assert restarted.journal.state.holds(lease)
+
+    fresh = actor()
+    fresh.void_leases()
+    assert not fresh.commit(lease, ("t0",), ())
+    # The dialogue that held it is begun again, and so is its recording.
+    again = actor().record(a_trajectory("t3"))
+    assert again is not None
+    assert (again.number, again.successes) == (lease.number + 1, lease.successes)
+
+
+def test_a_memory_without_leases_writes_nothing_for_a_new_driver(tmp_path: Path) -> None:
+    memory = Memory(str(tmp_path), 3, 4, 1000.0)
+    memory.record(a_trajectory("t0"))
+    (journal,) = (tmp_path / "memory").glob("journal-*.jsonl")
+    before = journal.read_bytes()
+    memory.void_leases()
+    assert journal.read_bytes() == before != b""
+
+
 def test_a_released_lease_does_not_commit() -> None:
     memory = a_memory(4)
     lease = leased(memory)
@@ -260,6 +306,11 @@ class MemoryMachine(RuleBasedStateMachine):
         self.memory.release(lease)
         if self._is_current(lease):
             self.current[lease.speaking] = None
+
+    @rule()
+    def void(self) -> None:
+        self.memory.void()
+        self.current = dict.fromkeys(Speaking)
 
     @rule()
     def restart(self) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from serving.detection import Detection, DetectRequest
 from tests.page_server import CONFLICTS, PAGE, UNREADABLE, Service, serving
+from tests.upstream import HISTORICAL, QUESTION, VERDICTS, Detector, gateway, running_upstream
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page's tests click through it with playwright")
 CHROMIUM = shutil.which("chromium")
@@ -405,3 +407,39 @@ def test_every_control_has_a_name(open_page: Open) -> None:
     )
     assert names == []
     expect(page, "[role=status]").to_have_text("Implicit conflict")
+
+
+class AnyDetector(Detector):
+    """Messages that begin with no verdict's name are normal."""
+
+    async def __call__(self, request: DetectRequest) -> Detection:
+        self.asked.append(request)
+        return VERDICTS.get(request.follow_up.split()[0], VERDICTS["normal"])
+
+
+def test_the_page_and_the_gateway_understand_each_other(browser: Any) -> None:
+    """The service's own gateway, ledger and guard; only what the detector says is made up."""
+    detector, errors = AnyDetector(), list[str]()
+    with running_upstream() as upstream, gateway(detector, upstream) as address:
+        page = browser.new_context(locale="en-GB", reduced_motion="reduce").new_page()
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(f"{address}/")
+        expect(page, ".model").to_contain_text("echo")
+        say(page, "Tell me about Lyon in three sentences.")
+        expect(page, ".message.assistant >> nth=-1").to_contain_text("Tell me about Lyon")
+        page.select_option("#policy", "clarify")
+        say(page, "conflict now, every town in full.")
+        expect(page, ".chip.IC").to_have_count(1)
+        expect(page, ".message.assistant >> nth=-1").to_contain_text(QUESTION.question)
+        expect(page, ".pair .historical").to_contain_text(HISTORICAL.value)
+        expect(page, ".pair .new").to_contain_text("<|im_end|>")
+        page.click("[data-choice=keep]")
+        expect(page, ".message.assistant >> nth=-1").to_contain_text("Keep it at three sentences.")
+        expect(page, ".message.assistant").to_have_count(3)
+        page.context.close()
+    assert errors == []
+    # The question was the answer, and no message was judged twice.
+    assert [got.path for got in upstream.got].count("/v1/chat/completions") == 2
+    assert len(detector.asked) == 3
+    assert [turn.assistant for turn in detector.asked[-1].dialogue.turns][-1] == QUESTION.question

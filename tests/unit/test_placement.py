@@ -97,6 +97,21 @@ def test_batch_files_have_one_worker_in_which_all_dialogues_wait() -> None:
         place([batch(), endpoint()], Cluster(workers=2), [{"CPU": 64}])
 
 
+def test_a_run_that_may_grow_begins_with_what_is_there_and_leaves_room_for_reading() -> None:
+    assert place([vllm()], Cluster(max_workers=8), [{"CPU": 64, "GPU": 4}]) == Placement(4, 1.0, 1.0, 96)
+    assert place([vllm()], Cluster(max_workers=3), [{"CPU": 64, "GPU": 4}]).workers == 3
+    assert place([vllm()], Cluster(workers=1, max_workers=4), [{"CPU": 4, "GPU": 4}]) == Placement(1, 0.5, 1.0, 96)
+    assert place([vllm()], Cluster(workers=1), [{"CPU": 4, "GPU": 4}]).cpus == 1.0
+
+
+def test_workers_that_would_only_share_are_not_added() -> None:
+    with pytest.raises(DoesNotFit, match=r"leave cluster\.max_workers out and raise engine\.max_in_flight"):
+        place([endpoint()], Cluster(max_workers=8), [{"CPU": 64}])
+    assert place([vllm(), endpoint()], Cluster(max_workers=8), [{"CPU": 64, "GPU": 2}]).workers == 2
+    with pytest.raises(DoesNotFit, match=r"one worker writes all batch files"):
+        place([batch()], Cluster(max_workers=2), [{"CPU": 64}])
+
+
 def test_what_the_settings_say_wins() -> None:
     placed = place([vllm()], Cluster(workers=7, dialogues_in_flight=5), [{"CPU": 64, "GPU": 4}])
     assert placed == Placement(7, 1.0, 1.0, 5)

@@ -108,6 +108,30 @@ def test_only_the_call_in_flight_is_asked_again(tmp_path: Path) -> None:
     assert again.ledger[:2] == work.ledger[:2]
 
 
+class KeepingEngine(Engine):
+    """One that has kept the requests whose prompts are named, though the process that asked is gone."""
+
+    def __init__(self, kept: Sequence[str], *answers: str | None) -> None:
+        super().__init__(*answers)
+        self.kept = kept
+
+    async def has(self, request: LLMRequest, attempt: int) -> bool:
+        return request.messages[0]["content"] in self.kept
+
+
+@pytest.mark.parametrize(("kept", "again"), [(["B"], False), (["A"], True)])
+def test_a_call_that_the_engine_has_kept_is_not_counted_as_asked_again(
+    tmp_path: Path, kept: list[str], again: bool
+) -> None:
+    answered(tmp_path, Engine(word("a"), None), ["A", "B"])
+    words, work = answered(tmp_path, KeepingEngine(kept, word("b"), word("c")), ["A", "B", "C"])
+    assert words == ["a", "b", "c"]
+    assert [call.again for call in work.ledger if not call.error] == [False, again, False]
+    # It stays so when yet another process reads it.
+    _, later = answered(tmp_path, Engine(), ["A", "B", "C"])
+    assert [call.again for call in later.ledger] == [call.again for call in work.ledger]
+
+
 def test_answers_of_no_use_are_given_again_too(tmp_path: Path) -> None:
     answered(tmp_path, Engine("nonsense", word("a"), "nonsense", "nonsense", None), ["A", "B", "C"])
     engine = Engine(word("c"))

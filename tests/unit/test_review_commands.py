@@ -115,7 +115,10 @@ def test_the_commands_say_what_is_wrong(tmp_path: Path) -> None:
         (("--kind", "other"), "choose one of benchmark, spot-check, pairwise"),
         (("--kind", "pairwise"), "two finished runs"),
         (("--db", "mysql://x"), "SQLite and PostgreSQL"),
+        (("--db", "review.db"), "no URL of a database, like sqlite:///review.db"),
+        (("--db", "sqlite://"), "in memory"),
         (("--db", "postgresql://me:secret@host/x"), "leave the password out"),
+        (("--db", "postgresql://me@host/x?password=secret"), "leave the password out"),
         (("--url", "review.example.com"), "url=review.example.com is no address"),
         (("--url", "ftp://review.example.com"), "is no address"),
         (("--url", "http://localhost:99999"), "is no address"),
@@ -135,6 +138,60 @@ def test_the_commands_say_what_is_wrong(tmp_path: Path) -> None:
     for port in ("0", "-1", "99999"):
         with pytest.raises(Problem, match=f"--port {port}: choose one from 1 to 65535"):
             run("serve", "--project", tmp_path / "p", "--port", port)
+
+
+def test_a_database_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, people = write_candidates(tmp_path / "candidates.jsonl"), people_file(tmp_path / "people.yaml")
+    folder = tmp_path / "what? 50% 评审"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    command = ("create", "--project", folder, "--from", path, "--people", people, "--db", "sqlite:///own.db")
+    with pytest.raises(ReviewError, match="name: a project's --name has letters"):
+        run(*command)
+    run(*command, "--name", "trial")
+    monkeypatch.chdir(tmp_path)
+    assert "0 of 6 items" in run("agreement", "--project", folder)
+    (folder / "own.db").rename(tmp_path / "moved.db")
+    assert "0 of 6 items" in run("agreement", "--project", folder, "--db", "sqlite:///moved.db")
+
+
+@pytest.mark.parametrize(
+    ("db", "message"),
+    [
+        ("review.db", "--db: db: that is no URL of a database"),
+        ("sqlite://", "in memory"),
+        ("mysql://x/y", "SQLite and PostgreSQL"),
+        ("sqlite:///elsewhere.db", "database isn't there: .*elsewhere.db; name another --db"),
+        ("postgresql://me:secret@127.0.0.1:1/x", "leave the password out"),
+        ("postgresql://me@127.0.0.1:1/x", "can't open the database"),
+    ],
+)
+def test_another_database_is_there_or_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: str, message: str
+) -> None:
+    path, people = write_candidates(tmp_path / "candidates.jsonl"), people_file(tmp_path / "people.yaml")
+    run("create", "--project", tmp_path / "p", "--from", path, "--people", people)
+    monkeypatch.chdir(tmp_path)
+    before = _files(tmp_path)
+    for command in (["serve", "--port", "0"], ["agreement"], ["export"], ["import", "labels.json"]):
+        if command[0] == "serve" and db.startswith("postgresql://me@"):
+            continue  # it looks at its port first
+        with pytest.raises(Problem, match=message) as raised:
+            run(command[0], "--project", tmp_path / "p", "--db", db, *command[1:])
+        assert "secret" not in str(raised.value)
+    assert _files(tmp_path) == before
+
+
+def test_a_lost_database_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
+    path, people = write_candidates(tmp_path / "candidates.jsonl"), people_file(tmp_path / "people.yaml")
+    run("create", "--project", tmp_path / "p", "--from", path, "--people", people)
+    (tmp_path / "p" / "review.db").rename(tmp_path / "kept.db")
+    with pytest.raises(ReviewError, match=r"isn't there: .*review\.db; bring it back, or change db in .*review\.yaml"):
+        run("link", "--project", tmp_path / "p", "Ana")
+    assert not (tmp_path / "p" / "review.db").exists()
+    elsewhere = ("--project", tmp_path / "p", "--db", f"sqlite:///{tmp_path / 'kept.db'}")
+    assert "0 of 6 items" in run("agreement", *elsewhere)
+    assert run("link", *elsewhere, "Ana").startswith("http://127.0.0.1:8010/#")
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,51 @@ def test_long_dialogues_are_folded_in_the_middle(start: Callable[..., Team], vis
     expect(page, ".turn").to_have_count(12)
 
 
+def test_a_long_follow_up_is_folded_too(tmp_path: Path, visit: Callable[..., Page]) -> None:
+    (entry,) = entries(1)
+    pasted = entry.content.model_copy(update={"follow_up": "Shorten this: " + "word " * 1000 + "until here."})
+    long = entry.model_copy(update={"content": pasted})
+    with running(*a_project(f"sqlite:///{tmp_path / 'review.db'}", [long])) as team:
+        page = visit(team, "Ana")
+        expect(page, ".follow button").to_contain_text("more characters")
+        shown = page.locator(".follow").inner_text()
+        assert "Shorten this" in shown
+        assert "until here." in shown
+        assert len(shown) < 1200
+        page.click(".follow button")
+        expect(page, ".follow").to_contain_text("word " * 1000)
+        page.context.close()
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_phone_is_wide_enough(start: Callable[..., Team], visit: Callable[..., Page], kind: Kind) -> None:
+    team = start(2, kind)
+    for name in ("Ana", "Lea"):
+        page = visit(team, name)
+        page.set_viewport_size({"width": 360, "height": 700})
+        for place in ("work", "progress") if name == "Ana" else ("progress", "items", "audit"):
+            page.click(f"#go-{place}")
+            expect(page, f"main.{place} :is(section, .desk)").not_to_have_count(0)
+            assert page.evaluate("document.documentElement.scrollWidth") == 360, (name, place)
+
+
+def test_progress_stands_in_the_order_of_the_work(start: Callable[..., Team], visit: Callable[..., Page]) -> None:
+    team = start(4, Kind.SPOT_CHECK)
+    for name, labels in (("Ana", ("ND", "ER", "IC")), ("Bo", ("ND", "ER", "ER"))):
+        for label in labels:
+            team[name].label(label)
+    page = visit(team, "Lea")
+    page.click("#go-progress")
+    expect(page, "#agreement table").to_have_count(3)
+    assert page.locator("main table").first.locator("thead th").all_inner_texts() == ["", "Label", "Done"]
+    results = page.locator(".counts").first.locator("li").all_inner_texts()
+    assert results == ["Normal dialogue: 1", "Explicit revision: 1", "disputed: 1"]
+    found = page.locator("#agreement table").last
+    assert found.locator("tbody th").all_inner_texts() == sorted(
+        found.locator("tbody th").all_inner_texts(), key=["ND", "ER", "IC"].index
+    )
+
+
 def test_a_rewrite_is_looked_over_while_it_is_written(start: Callable[..., Team], visit: Callable[..., Page]) -> None:
     team = start(1)
     for name in ("Ana", "Bo"):
@@ -185,6 +230,8 @@ def test_the_page_speaks_chinese(start: Callable[..., Team], visit: Callable[...
     expect(page, "#submit").to_contain_text("下一条")
     expect(page, "button.IC").to_contain_text("隐性冲突")
     page.select_option("#language", "en")
+    expect(page, "button.IC").to_contain_text("Implicit conflict")
+    page.reload()
     expect(page, "button.IC").to_contain_text("Implicit conflict")
 
 
@@ -233,6 +280,42 @@ def test_a_closed_laptop_loses_nothing(tmp_path: Path, browser: Any) -> None:
         expect(page, "#why").to_have_value("written while the server was away")
         expect(page, ".saved").to_have_text("Saved")
     context.close()
+
+
+def test_a_tab_that_is_closed_while_saving_loses_nothing(
+    start: Callable[..., Team], visit: Callable[..., Page]
+) -> None:
+    team = start(1)
+    page = visit(team, "Ana")
+    held: list[Any] = []
+    page.route("**/draft", lambda route: held.append(route))
+    page.click("button.IC")
+    page.fill("#why", "on its way to the server")
+    for _ in range(600):
+        if held:
+            break
+        page.wait_for_timeout(100)
+    assert held
+    page.close()
+    again = page.context.new_page()
+    again.goto(team.url)
+    expect(again, "#why").to_have_value("on its way to the server")
+    expect(again, ".saved").to_have_text("Saved")
+    assert team["Ana"].next()["draft"]["why"]["text"] == "on its way to the server"
+
+
+def test_what_a_proxy_answers_for_its_server_is_tried_again(
+    start: Callable[..., Team], visit: Callable[..., Page]
+) -> None:
+    team = start(1)
+    page = visit(team, "Ana")
+    page.route("**/draft", lambda route: route.fulfill(status=502, body="<h1>Bad Gateway</h1>"))
+    with page.expect_response("**/draft"):
+        page.click("button.ER")
+    expect(page, ".saved").to_have_text("Kept in this browser…")
+    page.unroute("**/draft")
+    expect(page, ".saved").to_have_text("Saved")
+    assert page.locator(".failure").count() == 0
 
 
 def test_without_a_link_there_is_nothing_to_see(browser: Any, start: Callable[..., Team]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -286,3 +287,19 @@ def test_every_app_counts_for_itself() -> None:
     with gateway(Detector()) as one, gateway(Detector()) as other:
         httpx.post(f"{one}/v1/detect", json={"messages": asking("normal")})
         assert "/v1/detect" not in httpx.get(f"{other}/metrics").text
+
+
+def test_several_gateways_are_told_apart() -> None:
+    """Behind one address each of them answers now and then: without a name their counters would seem to jump."""
+    names = set()
+    for _ in range(2):
+        with gateway(Detector(), gateways=2) as address, httpx.Client(base_url=address) as client:
+            detect(client, messages=asking("conflict"))
+            samples = [line for line in client.get("/metrics").text.splitlines() if not line.startswith("#")]
+        labels = [re.search(r'[{,]gateway="(\w+)"', line) for line in samples]
+        assert all(labels)
+        found = {label[1] for label in labels if label}
+        assert len(found) == 1
+        names |= found
+        assert f'synuc_detections_total{{gateway="{found.pop()}",label="IC"}} 1.0' in samples
+    assert len(names) == 2

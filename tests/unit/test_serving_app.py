@@ -15,6 +15,7 @@ import httpx
 import pytest
 from ray import serve
 from ray.exceptions import ActorDiedError, RayTaskError, TaskCancelledError
+from ray.serve._private import constants
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from actors.engine import Completion, EngineDead, EngineUnavailable
@@ -536,6 +537,11 @@ def test_a_ledger_that_fails_is_down(error: Exception) -> None:
 def test_a_detection_that_ray_lost_is_a_detector_that_is_down() -> None:
     with pytest.raises(DetectorDown, match="was lost: TaskCancelledError"):
         ask(Handle(TaskCancelledError()))
+
+
+def test_serve_knows_what_the_gateway_sets() -> None:
+    """A variable that Serve no longer reads would be ignored without a word."""
+    assert all(hasattr(constants, name) for name in app.ONE_LOOP)
 
 
 def test_the_three_parts_work_together(monkeypatch: pytest.MonkeyPatch) -> None:

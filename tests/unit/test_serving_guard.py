@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +26,7 @@ from serving.guard import QUOTED, note, spoken, with_note
 from serving.metrics import Metrics
 from serving.upstream import HELD_BYTES, _marked, _with_field, upstream_of
 from synuc.problem import Problem
-from tests.upstream import QUESTION, VERDICTS, Detector, Upstream, asking, gateway, running_upstream
+from tests.upstream import QUESTION, VERDICTS, Detector, Upstream, asking, gateway, running_upstream, served
 
 TOOLS: Any = [
     {
@@ -543,6 +545,23 @@ def test_one_clients_cookies_are_not_sent_for_another(upstream: Upstream) -> Non
             client_of(address).chat.completions.create(model="echo", messages=messages("normal"))
     assert len(upstream.got) == 2
     assert not any("Cookie" in got.headers for got in upstream.got)
+
+
+def test_only_the_configuration_says_where_messages_go(upstream: Upstream) -> None:
+    """An upstream that points elsewhere isn't followed, and the client isn't told to go there by itself."""
+    elsewhere = FastAPI()
+
+    @elsewhere.post("/v1/chat/completions")
+    async def moved() -> RedirectResponse:
+        return RedirectResponse(f"{upstream.url}/chat/completions", 307)
+
+    with served(elsewhere) as url, gateway(Detector(), upstream={"base_url": f"{url}/v1"}) as address:
+        named = {"base_url": upstream.url, "api_base": upstream.url, "upstream": {"base_url": upstream.url}}
+        body = {"model": "echo", "messages": asking("normal"), **named}
+        answer = httpx.post(f"{address}/v1/chat/completions", json=body)
+    assert answer.status_code == 307
+    assert "location" not in answer.headers
+    assert upstream.got == []
 
 
 def test_conversations_by_header_and_field(upstream: Upstream, address: str) -> None:
