@@ -64,22 +64,23 @@ def _loading(model: str) -> Iterator[None]:
 
 
 class Embedder:
-    """An embedding model in this process, on its GPU if it has one, in float32. It may be called from several threads.
+    """An embedding model in this process, in float32. It may be called from several threads.
 
     Args:
         model: folder or hub name, or `embedded`.
         pooling: how it makes one vector of its states: `last` token, as Qwen3-Embedding, or `mean`.
+        device: as torch names it; none: the process's GPU if it has one.
 
     Raises:
         EmbeddingModelMissing: it can't be loaded.
     """
 
-    def __init__(self, model: str, pooling: Pooling) -> None:
+    def __init__(self, model: str, pooling: Pooling, device: str | None = None) -> None:
         place = place_of(model)
         with _loading(model):
             self.tokenizer = AutoTokenizer.from_pretrained(place)
             loaded = AutoModel.from_pretrained(place, dtype=torch.float32)
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.model = loaded.to(self.device).eval()
         self.pooling = pooling
         # Threads would only get into each other's way.
@@ -87,12 +88,12 @@ class Embedder:
         self._cached = lru_cache(maxsize=CACHED)(self._vector)
 
     def __call__(self, text: str) -> torch.Tensor:
-        """The unit vector of a text, on the CPU."""
+        """The unit vector of a text, of its beginning if it is longer than the model reads; on the CPU."""
         with self._lock:
             return self._cached(text)
 
     def _vector(self, text: str) -> torch.Tensor:
-        inputs = self.tokenizer(text, return_tensors="pt").to(self.device)
+        inputs = self.tokenizer(text, truncation=True, return_tensors="pt").to(self.device)
         with torch.inference_mode():
             states = self.model(**inputs).last_hidden_state[0].float()
         vector = states[-1] if self.pooling == "last" else states.mean(0)

@@ -7,7 +7,6 @@ Where a step runs and what it writes on its way isn't part of its name.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -19,11 +18,12 @@ from pydantic import BaseModel
 from eval import prompting
 from eval.config import EvalRun, Settings, engine_of
 from experiments.config import TRAININGS, Against, Evaluation, Experiment, Layer, Recipe, Training
+from experiments.digests import bench_digest, bench_files, seed_files
 from pipelines.programs import prompts_version
-from pipelines.readers import SeedError, local_files
 from synuc.config import AnyEngine, BatchEngine, OpenAIEngine, RunConfig, VllmEngine, method_snapshot
 from synuc.formatting import Retention
 from synuc.layers import Config, ConfigError, compose, fingerprint
+from synuc.types import Role
 from training.config import GrpoConfig, SftConfig, TrainConfig
 
 Kind = Literal["synthesize", "export", "sft", "grpo"] | Evaluation
@@ -32,8 +32,6 @@ StepKind = Literal["sft", "grpo"]
 Engine = AnyEngine
 SeedFiles = Callable[[tuple[str, ...]], Mapping[str, str]]
 """What decides the seeds at some paths besides these paths."""
-
-CHUNK_BYTES = 1 << 20
 
 WITHOUT_ATTRIBUTION = {"reward": {"beta": 0.0}}
 """What the training `grpo` lays over the settings of DR-GRPO."""
@@ -107,9 +105,9 @@ def cells(experiment: Experiment) -> list[Cell]:
     Raises:
         ConfigError: a layer can't be read, or the layers of a variant don't go together.
     """
-    items = digest(experiment.bench)
-    seed_files = cache(_seed_files)  # of this plan: before the next one, files may change
-    made = {name: _Variant(experiment, name, items, seed_files) for name in experiment.variants}
+    items = bench_digest(experiment.bench)
+    read_once = cache(seed_files)  # of this plan: before the next one, files may change
+    made = {name: _Variant(experiment, name, items, read_once) for name in experiment.variants}
     found = [
         Cell(name, training, seed, variant.steps(training, seed))
         for seed in experiment.seeds
@@ -138,7 +136,7 @@ class _Variant:
         """The synthesis."""
         config = self._compose(RunConfig, "synthesize", self._first("generator"))
         identity = method_snapshot(config, prompts_version(config.method.program))
-        return Step("synthesize", {**identity, **self.seed_files(config.seeds.paths)}, (), config)
+        return Step("synthesize", {**identity, **_bodies(config), **self.seed_files(config.seeds.paths)}, (), config)
 
     @cached_property
     def sft(self) -> SftConfig:
@@ -245,34 +243,15 @@ def _engine(engine: Engine, settings: Settings, role: str) -> dict[str, Any]:
     return identity
 
 
-def _seed_files(paths: tuple[str, ...]) -> dict[str, str]:
-    """What decides the seeds besides their paths: the content of files on this machine, if there are any."""
-    try:
-        files = local_files(paths)
-    except SeedError:  # the synthesis will say so, if it is ever carried out
-        return {}
-    return {"seed_files": _hashed(files)} if files else {}
-
-
-def digest(bench: Sequence[Path]) -> str | None:
-    """Sixteen hex digits over the bytes of benchmark files, or of all files in a folder; None if one isn't there."""
-    found = [_bench_files(path) for path in bench]
-    return _hashed([file for files in found for file in files]) if all(found) else None
-
-
-def _bench_files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(file for file in path.glob("*") if file.is_file())
-
-
-def _hashed(files: Sequence[Path]) -> str:
-    """Sixteen hex digits over names and bytes, which are never all in memory."""
-    whole = hashlib.sha256()
-    for path in files:
-        whole.update(path.name.encode())
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                whole.update(chunk)
-    return whole.hexdigest()[:16]
+def _bodies(config: RunConfig) -> dict[str, Any]:
+    """What an experiment, unlike a run, may not change of endpoints either, e.g. whether their models think first."""
+    asked = {role: config.engine_of(role) for role in get_args(Role)}
+    bodies = {
+        role: engine.extra_body
+        for role, engine in asked.items()
+        if isinstance(engine, OpenAIEngine | BatchEngine) and engine.extra_body
+    }
+    return {"extra_body": bodies} if bodies else {}
 
 
 def engines(steps: Sequence[Step]) -> list[Engine]:
@@ -303,7 +282,7 @@ def needs(steps: Sequence[Step]) -> list[str]:
 def missing(steps: Sequence[Step]) -> list[str]:
     """The benchmark files of these steps that aren't there."""
     paths = dict.fromkeys(path for step in steps if isinstance(step.settings, Asked) for path in step.settings.bench)
-    return [path for path in paths if not _bench_files(Path(path))]
+    return [path for path in paths if not bench_files(Path(path))]
 
 
 def plain(settings: Any) -> Any:

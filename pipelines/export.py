@@ -24,6 +24,7 @@ from pipelines.card import LeftOut, Totals, card
 from pipelines.card_method import model_name
 from pipelines.quality.choice import NONE, Candidate, Selection, choose, left_out
 from pipelines.quality.difficulty import as_json, level
+from pipelines.quality.rows import rows as details
 from pipelines.run_folder import SAMPLES, RunFolder
 from synuc.folder import json_line
 from synuc.formatting import Retention, grpo_example, sft_example
@@ -157,6 +158,10 @@ def _select(
         | {"difficulty": level(selection.difficulty, row["id"]).value}
         for row in accepted
     }
+    if {"dimension", "distance"} & {*selection.balance, *selection.stratify}:
+        for row in details(folder):
+            distance = str(row.distance) if row.distance else NONE
+            values[row.id] |= {"dimension": row.anchor_dimension or NONE, "distance": distance}
     candidates = [Candidate(id, values[id]) for id, *_ in order]
     kept = choose(candidates, selection)
     spared = LeftOut(

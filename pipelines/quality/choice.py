@@ -9,7 +9,8 @@ from pipelines.quality.difficulty import Difficulty
 from pipelines.quality.rows import lot
 from synuc.problem import Problem
 
-KEYS = ("label", "relation", "language", "speaking", "difficulty")
+KEYS = ("label", "relation", "language", "speaking", "dimension", "distance", "difficulty")
+"""`dimension` is that of the anchor, `distance` how many user turns it lies back."""
 NONE = "none"
 """Stands for the value of samples without one, as ND has no relation."""
 

@@ -1,9 +1,10 @@
-"""How different the texts of a data set are: repeated texts, variety of words, distance of meanings."""
+"""How different the texts of a data set are: repeated texts, variety of words, distance of wordings and meanings."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from math import log2
 from typing import Any
 
@@ -14,6 +15,7 @@ from sklearn.preprocessing import normalize
 
 from pipelines.quality.near import NearIndex
 from pipelines.quality.text import grams, words
+from synuc.config import EMBEDDED
 from synuc.folding import normal
 
 GRAM = 5
@@ -24,6 +26,9 @@ NEAR = 0.7
 
 COMPARED = 2_000
 """Texts that are compared each with each for the self-similarity."""
+
+MEANT = 500
+"""Texts whose meanings are compared."""
 
 LENGTHS = (1, 2, 3)
 
@@ -37,12 +42,27 @@ def tf_idf(texts: Sequence[str]) -> Any:
     return vectorizer.fit_transform([f" {text} " for text in texts])
 
 
-def diversity(texts: Sequence[str], embed: Embed = tf_idf) -> dict[str, Any]:
+@lru_cache(maxsize=1)
+def sentences() -> Embed | None:
+    """Embeds sentences on the CPU by the packaged MiniLM-L6, which knows English; None if it isn't installed."""
+    try:
+        from actors.embedding import Embedder, EmbeddingModelMissing
+    except ModuleNotFoundError:
+        return None
+    try:
+        vector = Embedder(EMBEDDED, "mean", device="cpu")
+    except EmbeddingModelMissing:
+        return None
+    return lambda texts: np.stack([vector(text).numpy() for text in texts])
+
+
+def diversity(texts: Sequence[str], embed: Embed = tf_idf, meaning: Embed | None = None) -> dict[str, Any]:
     """Figures of a set of texts; None where a figure needs more texts than there are.
 
     `texts`, their number; `near_duplicates`, the share of those with another that is nearly the same; `distinct` and
     `entropy` (bits), by the length n of n-grams of words; `mean_distance`, the mean cosine distance of two texts;
-    `self_similarity`, the mean cosine similarity of a text and the one nearest to it, among `compared` texts.
+    `self_similarity`, the mean cosine similarity of a text and the one nearest to it, among `compared` texts;
+    `meaning_distance`, the mean cosine distance of two of at most `MEANT` texts as `meaning` embeds them.
 
     distinct-n (Li et al. 2016, A Diversity-Promoting Objective Function for Neural Conversation Models) falls with the
     number of texts: compare sets of one size.
@@ -57,16 +77,25 @@ def diversity(texts: Sequence[str], embed: Embed = tf_idf) -> dict[str, Any]:
         "mean_distance": None,
         "self_similarity": None,
         "compared": 0,
+        "meaning_distance": None,
     }
     if len(texts) > 1:
         vectors = normalize(embed(texts))
-        some = vectors[np.linspace(0, len(texts) - 1, min(len(texts), COMPARED)).astype(int)]
+        some = vectors[_some(len(texts), COMPARED)]
         figures |= {
             "mean_distance": mean_distance(vectors),
             "self_similarity": _self_similarity(some),
             "compared": some.shape[0],
         }
+        if meaning:
+            meant = [texts[at] for at in _some(len(texts), MEANT)]
+            figures["meaning_distance"] = mean_distance(normalize(meaning(meant)))
     return figures
+
+
+def _some(n: int, most: int) -> Any:
+    """At most so many of n places, evenly spread."""
+    return np.linspace(0, n - 1, min(n, most)).astype(int)
 
 
 def n_grams(text: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.quality.balance import balance
 from pipelines.quality.difficulty import Difficulty, attached
-from pipelines.quality.diversity import diversity, near_duplicates
+from pipelines.quality.diversity import diversity, near_duplicates, sentences
 from pipelines.quality.giveaways import giveaways
 from pipelines.quality.rows import at_most, rows
 from pipelines.run_folder import RunFolder
@@ -38,7 +38,11 @@ def quality(folder: RunFolder, difficulty: Mapping[str, Difficulty] | None = Non
         "compared": len(some),
         "balance": balance(rows(folder)),
         "diversity": {
-            language: {str(name): diversity(texts) for name, texts in parts.items() if texts}
+            language: {
+                str(name): diversity(texts, meaning=sentences() if language == "en" else None)
+                for name, texts in parts.items()
+                if texts
+            }
             for language, parts in follow_ups.items()
         },
         "dialogues": {"seeds": len(histories), "near_duplicates": near_duplicates(list(histories.values()))},

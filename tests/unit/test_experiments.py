@@ -146,6 +146,35 @@ def test_a_shipped_engine_composes(file: Path) -> None:
         assert engine.api_key_env.endswith("_API_KEY")
 
 
+REQUESTED: dict[str, dict[str, Any]] = {
+    "anthropic": {"temperature": 1},
+    "deepseek-v4-flash": {"temperature": 0.01, "thinking": {"type": "disabled"}},
+    "doubao-seed-2.0-lite": {"thinking": {"type": "disabled"}},
+    "glm-5.1": {"temperature": 0.01, "thinking": {"type": "disabled"}},
+    "kimi-k2.6": {"temperature": 0.6, "thinking": {"type": "disabled"}},
+    "mimo-v2.5": {"temperature": 0.01, "thinking": {"type": "disabled"}},
+    "openai": {"temperature": 0.01, "reasoning_effort": "none"},
+    "qwen3.7-plus": {"temperature": 0.01, "enable_thinking": False},
+}
+"""What these endpoints must be told to answer within the bound of a call, at a temperature that they don't refuse."""
+
+
+@pytest.mark.parametrize("name", REQUESTED)
+def test_an_endpoint_is_asked_as_it_wants_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from actors.openai_api import body
+    from eval.config import engine_of
+    from synuc.config import OpenAIEngine
+    from synuc.types import LLMRequest, Spoken
+
+    engine = engine_of(str(ROOT / "configs" / "engines" / f"{name}.yaml"), {})
+    assert isinstance(engine, OpenAIEngine)
+    request = LLMRequest(
+        stage="classify", role="generator", key="1", messages=(), reply=Spoken, max_tokens=9, temperature=0.01
+    )
+    fields = body(engine, request, 0)
+    assert {key: fields[key] for key in REQUESTED[name]} == REQUESTED[name]
+
+
 # What can't be used
 
 
@@ -222,6 +251,7 @@ def test_a_change_renames_what_depends_on_it_and_nothing_else(data: st.DataObjec
 
 CHANGES: dict[str, set[str]] = {
     "common.synthesize.settings.method.tau=70": {"synthesize", "export", "sft", "grpo", "uc"},
+    "common.synthesize.settings.engine.extra_body={seed: 7}": {"synthesize", "export", "sft", "grpo", "uc"},
     "common.retention=full": {"export", "sft", "grpo", "uc"},
     "common.sft.settings.lora.rank=4": {"sft", "grpo", "uc"},
     "everywhere.grpo.settings.rollout.temperature=0.5": {"grpo", "uc of grpo"},
@@ -230,6 +260,7 @@ CHANGES: dict[str, set[str]] = {
     "common.sft.settings.cluster.workers=4": set(),
     "common.grpo.settings.record.save_every=7": set(),
     "common.synthesize.settings.cluster.workers=3": set(),
+    "common.synthesize.settings.engine.base_url=https://mirror.example/v1": set(),
     "common.evaluate.settings.cluster.workers=3": set(),
     "seeds=[0, 1, 2]": set(),
     "title=Another": set(),

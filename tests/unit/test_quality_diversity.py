@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from pipelines.quality import diversity as module
-from pipelines.quality.diversity import diversity, mean_distance, near_duplicates, tf_idf
+from pipelines.quality.diversity import diversity, mean_distance, near_duplicates, sentences, tf_idf
 from tests.quality import innocent
 
 ENGLISH = "Could you also add a wine-pairing dinner and a late-night jazz show to the itinerary for us?"
@@ -42,6 +42,32 @@ def test_distances_by_hand() -> None:
     figures = diversity(["t0", "t0", "t1"], square)
     assert figures["mean_distance"] == pytest.approx(2 / 3)
     assert figures["self_similarity"] == pytest.approx(2 / 3)
+
+
+def test_meanings_are_another_distance_than_wordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = diversity(["t0", "t1", "t2", "t3"], meaning=square)
+    assert figures["meaning_distance"] == pytest.approx(8 / 6)
+    assert figures["mean_distance"] == pytest.approx(1)
+    assert diversity(["t0", "t1"])["meaning_distance"] is None
+    monkeypatch.setattr(module, "MEANT", 2)
+    # The first and the last one, at a right angle.
+    assert diversity(["t0", "t2", "t3"], meaning=square)["meaning_distance"] == pytest.approx(1)
+
+
+def test_real_sentences_of_one_meaning_are_nearer_than_their_words() -> None:
+    meaning = sentences()
+    assert meaning is not None
+    same = ["Please make it shorter.", "Could you cut the length of this text down?"]
+    other = ["Please make it shorter.", "Please make it in the oven."]
+    near, far = (diversity(texts, meaning=meaning) for texts in (same, other))
+    assert near["mean_distance"] > far["mean_distance"]
+    assert near["meaning_distance"] < far["meaning_distance"]
+
+
+def test_a_text_longer_than_the_model_reads_has_a_meaning() -> None:
+    meaning = sentences()
+    assert meaning is not None
+    assert meaning(["word " * 3000]).shape == (1, 384)
 
 
 def test_sparse_and_dense_vectors_are_the_same() -> None:

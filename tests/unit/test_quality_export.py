@@ -13,6 +13,7 @@ from eval.bench import read_bench
 from pipelines.export import export
 from pipelines.quality.choice import Selection
 from pipelines.quality.difficulty import difficulty
+from pipelines.quality.rows import rows
 from synuc.formatting import Retention
 from synuc.types import Label
 from tests.runs import Run, a_run
@@ -73,6 +74,20 @@ def test_strata_of_difficulty_and_the_difficulty_of_each_sample(run: Run) -> Non
     assert "--balance label --stratify difficulty --difficulty RUN ..." in card
     assert "evenly by label, and in proportion by difficulty" in card
     assert "| difficulty | hard | 1 | 1 |" in card
+
+
+def test_dimension_of_the_anchor_and_its_distance_are_keys_like_others(run: Run) -> None:
+    export(run.folder, Retention.PARTIAL, Selection(("label", "distance"), ("dimension",)))
+    found = {row.id: row for row in rows(run.folder)}
+    card = (run.folder.path / "export" / "README.md").read_text("utf-8")
+    assert "--balance label,distance --stratify dimension" in card
+    kept = [found[row["id"]] for row in lines(run, "uc-data.jsonl")]
+    for key, values in (
+        ("distance", [row.distance for row in kept]),
+        ("dimension", [r.anchor_dimension for r in kept]),
+    ):
+        for value in set(values):
+            assert f"| {key} | {value or 'none'} | {values.count(value)} |" in card
 
 
 def test_without_a_selection_nothing_is_left_out(run: Run) -> None:

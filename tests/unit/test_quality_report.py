@@ -62,6 +62,8 @@ def test_figures_of_a_run(run: Run) -> None:
         "ER": 2,
         "IC": 2,
     }
+    assert data["diversity"]["en"]["all"]["meaning_distance"] > 0
+    assert data["diversity"]["zh"]["all"]["meaning_distance"] is None  # its model knows English
     assert data["dialogues"]["seeds"] == 5
     assert not data["giveaways"]["en"]["computed"]
     assert data["difficulty"] is None
