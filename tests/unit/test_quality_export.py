@@ -83,11 +83,11 @@ def test_dimension_of_the_anchor_and_its_distance_are_keys_like_others(run: Run)
     assert "--balance label,distance --stratify dimension" in card
     kept = [found[row["id"]] for row in lines(run, "uc-data.jsonl")]
     for key, values in (
-        ("distance", [row.distance for row in kept]),
-        ("dimension", [r.anchor_dimension for r in kept]),
+        ("distance", [str(row.distance or "none") for row in kept]),
+        ("dimension", [row.anchor_dimension or "none" for row in kept]),
     ):
         for value in set(values):
-            assert f"| {key} | {value or 'none'} | {values.count(value)} |" in card
+            assert f"| {key} | {value} | {values.count(value)} |" in card
 
 
 def test_without_a_selection_nothing_is_left_out(run: Run) -> None:
