@@ -106,12 +106,17 @@ def record(session: Session, caller: Caller, item: Item, state: State, act: Act)
 def save_draft(session: Session, caller: Caller, kind: Kind, id: int, form: Mapping[str, Any], now: float) -> None:
     """Keep what the person has written so far, in place of what was kept before.
 
+    The audit log tells that it changed, and not the words: leads read it, and a draft is its writer's alone.
+
     Raises:
         Refused: the item is unknown, or not in their hands.
     """
     item = load(session, caller.project, id, lock=True)
     in_hand(session, caller, item, state_of(kind, item))
-    _keep_draft(session, caller, item, form, now)
+    before = draft_of(session, caller, item)
+    if before is None or before.form != form:
+        _keep_draft(session, caller, item, form, now)
+        note(session, caller.project, "draft", {"step": form["step"], "round": form["round"]}, caller.id, item.id)
 
 
 def draft_of(session: Session, caller: Caller, item: Item) -> Draft | None:

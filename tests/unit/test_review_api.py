@@ -241,6 +241,18 @@ def test_a_lead_excludes_and_reopens(start: Start) -> None:
     assert error(team["Ana"].client.post(f"/api/items/{id}/exclude", json={"reason": "x"})) == (403, "role")
 
 
+def test_the_audit_log_tells_that_a_draft_changed_and_not_the_words(start: Start) -> None:
+    team = start()
+    task = team["Ana"].next()
+    for why in ("a secret", "a secret", "another secret"):
+        sent = {"step": "label", "round": 1, "form": {"why": why}}
+        team["Ana"].client.put(f"/api/items/{task['item']['id']}/draft", json=sent).raise_for_status()
+    audit = team["Lea"].client.get("/api/audit")
+    drafts = [(one["who"], one["detail"]) for one in audit.json() if one["what"] == "draft"]
+    assert drafts == [("Ana", {"step": "label", "round": 1})] * 2
+    assert "secret" not in audit.text
+
+
 def test_changes_need_the_pages_token(start: Start) -> None:
     team = start()
     task = team["Ana"].next()
