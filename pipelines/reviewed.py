@@ -166,9 +166,9 @@ def _verdicts(file: Path) -> Iterator[Verdict]:
     except FileNotFoundError:
         if (file.parent / "bench.jsonl").is_file():
             raise ReviewsError(
-                f"{file.parent} is a benchmark. The memory shows its trajectories to the LLM that writes training data, "
-                "so a detector would be trained on what it is tested on; name a spot check, made with: synuc review "
-                "create --kind spot-check"
+                f"{file.parent} is a benchmark. The memory shows its trajectories to the LLM that writes training "
+                "data, so a detector would be trained on what it is tested on; name a spot check, made with: "
+                "synuc review create --kind spot-check"
             ) from None
         raise ReviewsError(
             f"there is no {file}; write it with: synuc review export --project {file.parent} (of a spot check)"

@@ -232,7 +232,7 @@ def test_a_project_that_was_not_exported_and_a_run_that_is_none(checked: Checked
             read_reviews([Reviews(review=str(tmp_path / missing), run=str(checked.run.folder.path))])
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "bench.jsonl").write_text("")
-    with pytest.raises(ReviewsError, match="made is a benchmark. .* trained on what it is tested on"):
+    with pytest.raises(ReviewsError, match=r"made is a benchmark\. .* trained on what it is tested on"):
         read_reviews([Reviews(review=str(tmp_path / "made"))])
     with pytest.raises(RunError, match="is no run folder"):
         read_reviews([checked.reviews.model_copy(update={"run": str(tmp_path)})])
