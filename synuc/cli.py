@@ -171,7 +171,7 @@ def export(
 
 @app.command()
 def report(
-    run: SynthesisRun,
+    run: Annotated[str, typer.Argument(help="Folder or URL of a synthesis run; with --quality also an export of one.")],
     tokenizer: Annotated[str, typer.Option(help="Folder or hub name; none: that of the run's model.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     quality: Annotated[
@@ -182,23 +182,30 @@ def report(
     """Counts per label, outcome, stage, language and schema; token statistics; usage; time; quality if asked for."""
     from rich.console import Console
 
+    from pipelines.quality.rows import exported
     from pipelines.report import figures, print_report
     from pipelines.run_folder import RunFolder
 
-    folder = RunFolder.existing(run)
-    data = figures(folder, tokenizer)
-    if quality or judged:
+    asked = quality or bool(judged)
+    file = exported(run) if asked else None
+    source = file or RunFolder.existing(run)
+    data = {} if isinstance(source, Path) else figures(source, tokenizer)
+    if asked:
         from pipelines.quality.difficulty import difficulties
 
         try:
             from pipelines.quality.figures import quality as quality_of
         except ModuleNotFoundError as missing:
             raise Problem(f"--quality needs the package {missing.name}: pip install 'synuc[eval]'") from None
-        data["quality"] = quality_of(folder, difficulties(judged) if judged else None)
+        data["quality"] = quality_of(source, difficulties(judged) if judged else None)
     if json:
         import json as json_module
 
         typer.echo(json_module.dumps(data, indent=2, ensure_ascii=False))
+    elif file:
+        from pipelines.quality.printing import print_quality
+
+        print_quality(data["quality"], Console())
     else:
         print_report(data, Console())
 

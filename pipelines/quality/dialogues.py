@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipelines.quality.rows import UC_DATA
 from pipelines.quality.text import Grams, grams
 from pipelines.readers import Record, Refused, find_sources, shape_of, text_of
 from pipelines.run_folder import RunFolder
@@ -21,8 +22,6 @@ from synuc.folding import normal
 from synuc.problem import Problem
 from synuc.sample import Outcome
 from synuc.types import Dialogue, clean
-
-UC_DATA = "uc-data.jsonl"
 
 GRAM = 8
 """Characters of an n-gram: long enough that a short text isn't found in a long one by accident."""

@@ -1,8 +1,9 @@
-"""All quality figures of a run's accepted samples."""
+"""All quality figures of the accepted samples of a run or an export."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pipelines.quality.balance import balance
@@ -17,14 +18,17 @@ LIMIT = 20_000
 """Samples whose texts are compared; of more, so many are drawn by lot of their ids."""
 
 
-def quality(folder: RunFolder, difficulty: Mapping[str, Difficulty] | None = None) -> dict[str, Any]:
+def quality(source: RunFolder | Path, difficulty: Mapping[str, Difficulty] | None = None) -> dict[str, Any]:
     """The figures as plain data for JSON: `balance`, `diversity` per language and label, `dialogues`, `giveaways`, and
     `difficulty` if one is given. All samples count for balance and difficulty, at most `LIMIT` for texts (`compared`).
 
+    `source`: a run, or an export's `uc-data.jsonl`.
+
     Raises:
+        NotUcData: the file isn't an export's.
         DifficultyError: no sample here has one of the difficulties.
     """
-    some = at_most(LIMIT, rows(folder))
+    some = at_most(LIMIT, rows(source))
     languages = sorted({row.language for row in some})
     follow_ups = {
         language: {
@@ -36,7 +40,7 @@ def quality(folder: RunFolder, difficulty: Mapping[str, Difficulty] | None = Non
     histories = {row.seed_id: row.users for row in some}
     return {
         "compared": len(some),
-        "balance": balance(rows(folder)),
+        "balance": balance(rows(source)),
         "diversity": {
             language: {
                 str(name): diversity(texts, meaning=sentences() if language == "en" else None)
@@ -47,5 +51,5 @@ def quality(folder: RunFolder, difficulty: Mapping[str, Difficulty] | None = Non
         },
         "dialogues": {"seeds": len(histories), "near_duplicates": near_duplicates(list(histories.values()))},
         "giveaways": giveaways(some),
-        "difficulty": attached(rows(folder), difficulty) if difficulty is not None else None,
+        "difficulty": attached(rows(source), difficulty) if difficulty is not None else None,
     }

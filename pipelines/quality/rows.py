@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
+from pathlib import Path
 
 from pipelines.run_folder import RunFolder
+from synuc.problem import Problem
 from synuc.sample import Outcome, Sample
 from synuc.types import Label
+
+UC_DATA = "uc-data.jsonl"
+"""The file of an export that holds all of every sample."""
+
+
+class NotUcData(Problem):
+    """A file that isn't an export's; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +62,35 @@ def row(sample: Sample) -> Row:
     )
 
 
-def rows(folder: RunFolder) -> Iterator[Row]:
-    """The accepted samples of a run, one after the other."""
-    return map(row, folder.samples(Outcome.ACCEPTED.value))
+def rows(source: RunFolder | Path) -> Iterator[Row]:
+    """The accepted samples of a run, or of an export's `uc-data.jsonl`, one after the other.
+
+    Raises:
+        NotUcData: the file has none, or a line that is no sample.
+    """
+    samples = _exported(source) if isinstance(source, Path) else source.samples(Outcome.ACCEPTED.value)
+    return map(row, samples)
+
+
+def exported(place: str) -> Path | None:
+    """The `uc-data.jsonl` at `place`, which is such a file or an export's folder; None if it is neither."""
+    path = Path(place)
+    return next((file for file in (path, path / UC_DATA) if file.suffix == ".jsonl" and file.is_file()), None)
+
+
+def _exported(file: Path) -> Iterator[Sample]:
+    number = 0
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                data = json.loads(line)
+                sample = Sample.model_validate({name: data[name] for name in Sample.model_fields if name in data})
+            except (ValueError, TypeError) as error:
+                why = str(error).replace("\n", " ")
+                raise NotUcData(f"{file}:{number}: no sample of UC-Data ({why}); name an export's {UC_DATA}") from None
+            yield sample
+    if not number:
+        raise NotUcData(f"{file} is empty; export the run again")
 
 
 def lot(id: str) -> str:

@@ -16,6 +16,7 @@ from pipelines.quality import figures as module
 from pipelines.quality.difficulty import difficulties, difficulty
 from pipelines.quality.figures import quality
 from pipelines.quality.printing import print_quality
+from pipelines.quality.rows import NotUcData
 from pipelines.report import figures, print_report
 from synuc.cli import app
 from synuc.types import Label
@@ -147,6 +148,27 @@ def test_the_command_prints_it_as_text_and_as_json(run: Run, tmp_path: Path) -> 
     runs = [option for one in evaluated(run, tmp_path) for option in ("--difficulty", str(one))]
     data = json.loads(CliRunner().invoke(app, ["report", path, "--json", *runs]).stdout)
     assert data["quality"]["difficulty"]["labels"]["all"]["samples"] == 11
+
+
+def test_an_export_is_enough(run: Run, tmp_path: Path) -> None:
+    path = str(run.folder.path)
+    assert CliRunner().invoke(app, ["export", path]).exit_code == 0
+    moved = (run.folder.path / "export").rename(tmp_path / "moved")
+    ours = json.loads(CliRunner().invoke(app, ["report", path, "--quality", "--json"]).stdout)["quality"]
+    for place in (moved, moved / "uc-data.jsonl"):
+        found = CliRunner().invoke(app, ["report", str(place), "--quality", "--json"])
+        assert json.loads(found.stdout) == {"quality": ours}
+    assert "Balance of the accepted samples" in CliRunner().invoke(app, ["report", str(moved), "--quality"]).output
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "[1]\n", "no JSON\n"])
+def test_a_file_that_is_no_uc_data_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "chats.jsonl"
+    file.write_text(text)
+    result = CliRunner().invoke(app, ["report", str(file), "--quality"])
+    assert result.exit_code != 0
+    assert isinstance(result.exception, NotUcData)
+    assert str(file) in str(result.exception)
 
 
 def test_the_export_command_balances(run: Run) -> None:
