@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(7200)]
 
 ANSWER_TOKENS = 450
 """The longest annotated answer has 421."""
-PROMPTS, ANSWERS = 4, 16
+PROMPTS, ANSWERS = 2, 32
 """Of the reward that is compared."""
 
 
@@ -73,43 +73,51 @@ def mean_reward(adapter: Path, export: Path) -> float:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `export`, and with `sft`, a run that has learned it."""
-    home = tmp_path_factory.mktemp("learning")
-    (home / "export").mkdir()
-    write_export(home / "export")
-    overrides = ["optimizer.epochs=12", "optimizer.learning_rate=2.0e-3", "lora.rank=16", "lora.alpha=32"]
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learning") / "export"
+    folder.mkdir()
+    write_export(folder)
+    return folder
+
+
+def taught(export: Path, epochs: int) -> Path:
+    """The run of an SFT of so many epochs on the 16."""
+    run = export.parent / f"sft-{epochs}"
+    overrides = [f"optimizer.epochs={epochs}", "optimizer.learning_rate=2.0e-3", "lora.rank=16", "lora.alpha=32"]
     options = [part for override in overrides for part in ("--set", override)]
     files = ["--config", "configs/train/sft.yaml", "--config", "configs/train/cpu.yaml"]
     files += ["--backbone", "configs/backbones/smollm2-135m.yaml"]
-    train("sft", *files, "--data", str(home / "export"), "--run", str(home / "sft"), *options)
-    return home
+    train("sft", *files, "--data", str(export), "--run", str(run), *options)
+    return run
 
 
-def test_sft_learns_16_samples_by_heart(home: Path) -> None:
-    before = accuracy(None, home / "export")
-    after = accuracy(home / "sft" / "adapter", home / "export")
+def test_sft_learns_16_samples_by_heart(export: Path) -> None:
+    before = accuracy(None, export)
+    after = accuracy(taught(export, 12) / "adapter", export)
     print(f"label accuracy on the 16: {before:.2f} before, {after:.2f} after")
     assert before <= 0.5
     assert after >= 0.9
 
 
-def test_dr_grpo_raises_the_mean_reward(home: Path) -> None:
-    # Every step sees every prompt, four answers each: with fewer, Adam follows the noise.
+def test_dr_grpo_raises_the_mean_reward(export: Path) -> None:
+    # Half taught, so that it is right now and then. Of 200 tokens with the same advantage one is the label: with few
+    # answers to each prompt Adam follows the noise, and most of all in its first steps.
+    start, run = taught(export, 6), export.parent / "grpo"
     overrides = [
         f"data.limit={PROMPTS}",
         f"optimizer.batch_size={PROMPTS}",
         "optimizer.micro_batch_size=2",
-        "optimizer.learning_rate=1.0e-4",
+        "optimizer.learning_rate=4.0e-4",
+        "optimizer.warmup=0.2",
         "optimizer.epochs=24",
+        "rollout.generations=8",
         "rollout.engine=vllm_lora",
         f"rollout.max_tokens={ANSWER_TOKENS}",
     ]
     options = [part for override in overrides for part in ("--set", override)]
     files = ["--config", "configs/train/grpo.yaml", "--config", "configs/train/cpu.yaml"]
-    place = ["--data", str(home / "export"), "--from", str(home / "sft"), "--run", str(home / "grpo")]
-    train("grpo", *files, *place, *options)
-    before, after = (mean_reward(home / run / "adapter", home / "export") for run in ("sft", "grpo"))
-    seen = [round(row["reward"], 2) for row in TrainFolder(home / "grpo").rows()]
+    train("grpo", *files, "--data", str(export), "--from", str(start), "--run", str(run), *options)
+    before, after = (mean_reward(one / "adapter", export) for one in (start, run))
+    seen = [round(row["reward"], 2) for row in TrainFolder(run).rows()]
     print(f"mean reward on {PROMPTS} prompts: {before:.3f} before, {after:.3f} after; during training {seen}")
-    assert after > before
+    assert after > before + 0.1
