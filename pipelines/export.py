@@ -29,7 +29,7 @@ from pipelines.run_folder import SAMPLES, RunFolder
 from synuc.folder import json_line
 from synuc.formatting import Retention, grpo_example, sft_example
 from synuc.problem import Problem
-from synuc.sample import Outcome, Sample
+from synuc.sample import UC_DATA, Outcome, Sample
 from synuc.types import Label
 
 ROWS_PER_GROUP = 512
@@ -38,7 +38,7 @@ FILES = (
     "uc-data-sft.parquet",
     "uc-data-grpo.jsonl",
     "uc-data-grpo.parquet",
-    "uc-data.jsonl",
+    UC_DATA,
     "uc-bench.jsonl",
     "README.md",
 )
@@ -187,7 +187,7 @@ def _write(
         records = stack.enter_context((scratch / "records").open("rb"))
         sft = stack.enter_context(_Table(scratch, "uc-data-sft", SFT))
         grpo = stack.enter_context(_Table(scratch, "uc-data-grpo", GRPO))
-        everything = stack.enter_context((scratch / "uc-data.jsonl").open("w", encoding="utf-8"))
+        everything = stack.enter_context((scratch / UC_DATA).open("w", encoding="utf-8"))
         bench = stack.enter_context((scratch / "uc-bench.jsonl").open("w", encoding="utf-8"))
         for id, offset, length in order:
             records.seek(offset)

@@ -21,13 +21,13 @@ from review.content import Content, Entry
 from review.forms import Side, Why
 from synuc.folder import Folder
 from synuc.reading import visible
-from synuc.sample import Sample
+from synuc.sample import UC_DATA, of_uc_data
 from synuc.types import Dialogue, Label, clean
 
 SHARES: Mapping[Label, int] = {Label.ND: 33, Label.ER: 33, Label.IC: 34}
 """Samples of each label in a spot check."""
 
-EXPORTED = ("uc-data.jsonl", "export/uc-data.jsonl")
+EXPORTED = (UC_DATA, f"export/{UC_DATA}")
 
 
 def candidates(path: Path, subset: str) -> tuple[Entry, ...]:
@@ -68,13 +68,13 @@ def samples(path: Path) -> tuple[Entry, ...]:
     """
     file = _exported(path)
     if file.is_dir():
-        raise ReviewError(f"{path} holds no {EXPORTED[0]}; write it with: synuc export RUN")
+        raise ReviewError(f"{path} holds no {UC_DATA}; write it with: synuc export RUN")
     entries = []
     for line, record in _rows(file):
         try:
-            sample = Sample.model_validate({name: value for name, value in record.items() if name != "made_by"})
-        except (AttributeError, ValidationError):
-            raise ReviewError(f"{file}:{line}: no sample of UC-Data; name the {EXPORTED[0]} of an export") from None
+            sample = of_uc_data(record)
+        except ValidationError:
+            raise ReviewError(f"{file}:{line}: no sample of UC-Data; name the {UC_DATA} of an export") from None
         if sample.follow_up is None or sample.label is None:
             raise ReviewError(f"{file}:{line}: a sample without follow-up or label; only accepted ones are exported")
         content = Content(

@@ -113,9 +113,7 @@ def save_draft(session: Session, caller: Caller, kind: Kind, id: int, form: Mapp
     """
     item = load(session, caller.project, id, lock=True)
     in_hand(session, caller, item, state_of(kind, item))
-    before = draft_of(session, caller, item)
-    if before is None or before.form != form:
-        _keep_draft(session, caller, item, form, now)
+    if _keep_draft(session, caller, item, form, now):
         note(session, caller.project, "draft", {"step": form["step"], "round": form["round"]}, caller.id, item.id)
 
 
@@ -185,12 +183,16 @@ def in_hand(session: Session, caller: Caller, item: Item, state: State) -> Claim
     return claim
 
 
-def _keep_draft(session: Session, caller: Caller, item: Item, form: Mapping[str, Any], now: float) -> None:
+def _keep_draft(session: Session, caller: Caller, item: Item, form: Mapping[str, Any], now: float) -> bool:
+    """Whether there was something new to keep."""
     draft = draft_of(session, caller, item)
     if draft is None:
         session.add(Draft(item_id=item.id, person_id=caller.id, form=dict(form), at=now))
-    else:
+    elif draft.form != form:
         draft.form, draft.at = dict(form), now
+    else:
+        return False
+    return True
 
 
 def _may(state: State, caller: Caller) -> bool:

@@ -187,8 +187,7 @@ def report(
     from pipelines.run_folder import RunFolder
 
     asked = quality or bool(judged)
-    file = exported(run) if asked else None
-    source = file or RunFolder.existing(run)
+    source = (exported(run) if asked else None) or RunFolder.existing(run)
     data = {} if isinstance(source, Path) else figures(source, tokenizer)
     if asked:
         from pipelines.quality.difficulty import difficulties
@@ -202,7 +201,7 @@ def report(
         import json as json_module
 
         typer.echo(json_module.dumps(data, indent=2, ensure_ascii=False))
-    elif file:
+    elif isinstance(source, Path):
         from pipelines.quality.printing import print_quality
 
         print_quality(data["quality"], Console())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from synuc.replies import AnchorVerdict, Eligibility, Judgment
 from synuc.speaking import Speaking
@@ -18,6 +18,12 @@ from synuc.types import (
     TaskHierarchy,
     TaskLevel,
 )
+
+UC_DATA = "uc-data.jsonl"
+"""The file of an export that holds all of every sample, one in each line."""
+
+BESIDE = ("difficulty", "made_by")
+"""What such a line says beside the sample."""
 
 
 class Outcome(StrEnum):
@@ -86,3 +92,14 @@ class Sample(Frozen):
     def rejected(self, stage: Stage, reason: str) -> Sample:
         """This sample, ended by a verdict."""
         return self.model_copy(update={"outcome": Outcome.REJECTED, "stage": stage, "reason": reason})
+
+
+def of_uc_data(record: Any) -> Sample:
+    """The sample of a line of `UC_DATA`, read as JSON.
+
+    Raises:
+        ValidationError: it is none.
+    """
+    if isinstance(record, dict):
+        record = {name: value for name, value in record.items() if name not in BESIDE}
+    return Sample.model_validate(record)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines.quality.rows import UC_DATA
+from pipelines.quality.rows import exported
 from pipelines.quality.text import Grams, grams
 from pipelines.readers import Record, Refused, find_sources, shape_of, text_of
 from pipelines.run_folder import RunFolder
@@ -56,9 +56,7 @@ def talks(path: str) -> Iterator[Talk | Refused]:
         for sample in RunFolder(folder).samples(Outcome.ACCEPTED.value):
             yield _talk(sample.id, folder.name, _messages(sample.dialogue))
         return
-    if (folder / UC_DATA).exists():
-        path = str(folder / UC_DATA)
-    for source in find_sources([path]):
+    for source in find_sources([str(exported(path) or path)]):
         for row in source.rows():
             yield row if isinstance(row, Refused) else _read(row)
 

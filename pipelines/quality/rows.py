@@ -11,11 +11,8 @@ from pathlib import Path
 
 from pipelines.run_folder import RunFolder
 from synuc.problem import Problem
-from synuc.sample import Outcome, Sample
+from synuc.sample import UC_DATA, Outcome, Sample, of_uc_data
 from synuc.types import Label
-
-UC_DATA = "uc-data.jsonl"
-"""The file of an export that holds all of every sample."""
 
 
 class NotUcData(Problem):
@@ -80,12 +77,11 @@ def exported(place: str) -> Path | None:
 
 def _exported(file: Path) -> Iterator[Sample]:
     number = 0
-    with file.open(encoding="utf-8") as lines:
+    with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                data = json.loads(line)
-                sample = Sample.model_validate({name: data[name] for name in Sample.model_fields if name in data})
-            except (ValueError, TypeError) as error:
+                sample = of_uc_data(json.loads(line))
+            except ValueError as error:
                 why = str(error).replace("\n", " ")
                 raise NotUcData(f"{file}:{number}: no sample of UC-Data ({why}); name an export's {UC_DATA}") from None
             yield sample

@@ -48,7 +48,8 @@ def test_a_bad_candidate_is_named(tmp_path: Path, line: str, message: str) -> No
 
 def test_samples_come_from_an_export(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run")
-    rows = [json.dumps({**sample.model_dump(mode="json"), "made_by": {"run": "x"}}) + "\n" for sample in run.accepted()]
+    beside = {"made_by": {"run": "x"}, "difficulty": {"runs": 2}}
+    rows = [json.dumps({**sample.model_dump(mode="json"), **beside}) + "\n" for sample in run.accepted()]
     target = tmp_path / "run" / "export" / "uc-data.jsonl"
     target.parent.mkdir()
     target.write_text("".join(rows), "utf-8")
